@@ -1,0 +1,68 @@
+"""Every error of this package, in one tree.
+
+KfTrainError
+└── InvalidSpec            what the author wrote cannot work; nothing has been created
+    └── UnknownKind        the manifest names a kind or version that this package does not know
+
+The operators translate these into Airflow's exceptions, in one place. Nothing here imports
+anything, so that every layer may raise them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_LONGEST_VALUE = 80
+_NOT_GIVEN = object()
+
+
+class KfTrainError(Exception):
+    """Base of all errors of this package."""
+
+
+class InvalidSpec(KfTrainError):
+    """A wrong value: what is wrong, in which field as the author wrote it, and what to do.
+
+    `value` is shown cut, and only the outline of what holds others; leave it out where it may be
+    a secret (the value of an environment variable, say).
+    """
+
+    def __init__(
+        self, field: str, problem: str, *, advice: str = "", value: object = _NOT_GIVEN
+    ) -> None:
+        super().__init__(field, problem)
+        self.field = field
+        self.problem = problem
+        self.advice = advice
+        self.value = value
+
+    def __str__(self) -> str:
+        got = "" if self.value is _NOT_GIVEN else f", got {shown(self.value)}"
+        advice = f" {self.advice}" if self.advice else ""
+        where = f"{self.field}: " if self.field else ""
+        return f"{where}{self.problem}{got}.{advice}"
+
+    def at(self, field: str) -> InvalidSpec:
+        """The same error, told by another name of the field."""
+        return type(self)(field, self.problem, advice=self.advice, value=self.value)
+
+
+class UnknownKind(InvalidSpec):
+    """The manifest's apiVersion and kind are not in the table of kinds."""
+
+
+def shown(value: object) -> str:
+    """A value as an error may show it: one line, not too long. What stands inside a mapping or an
+    object is not shown, since it may be a secret."""
+    text = _outline(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _outline(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: ..." for key in value) + "}"
+    if hasattr(value, "_fields") or hasattr(value, "openapi_types"):
+        return f"{type(value).__name__}(...)"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_outline, value)) + "]"
+    return repr(value)
