@@ -1,0 +1,95 @@
+"""RunPolicy and SchedulingPolicy: what all kinds of job are told beside what to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from airflow_kftrain.errors import InvalidSpec
+from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import check_fields, check_noun
+from airflow_kftrain.specs.shapes import check_of
+from airflow_kftrain.specs.values import flag, one_of, seconds, text, whole_number
+
+CLEAN_PODS = ("Running", "All", "None")
+
+
+class SchedulingPolicy(NamedTuple):
+    """Gang scheduling, for an operator that runs with a gang scheduler."""
+
+    min_available: int | str | None = None
+    """Pods that must be placed together; None is all of them."""
+    queue: str | None = None
+    """The gang scheduler's queue; for Kueue write the job's `queue_name`."""
+    min_resources: Mapping[str, str | int] | None = None
+    priority_class: str | None = None
+    timeout: timedelta | None = None
+
+
+class RunPolicy(NamedTuple):
+    """How the operator treats the job. A field that the kind of job lacks is refused; None leaves
+    the default, 0 is a value."""
+
+    clean_pods: str | None = None
+    """Pods removed at the end: "Running" (the default: what still runs holds its GPUs), "All"
+    (their logs go too) or "None"."""
+    ttl: timedelta | None = None
+    """How long the finished job is kept. Default a day, where the kind can."""
+    active_deadline: timedelta | None = None
+    """How long the job may be active before the cluster ends it."""
+    backoff_limit: int | str | None = None
+    """Restarts of containers (MPI v2beta1 and single-node jobs: new pods) before the job fails."""
+    suspend: bool | None = None
+    managed_by: str | None = None
+    scheduling: SchedulingPolicy | None = None
+
+
+def check_run_policy(field: str, policy: Any) -> Any:
+    """The policy in the words of a custom resource: seconds, numbers, flags."""
+    if policy is LATER:
+        return policy
+    return check_fields(field, check_noun(field, policy, RunPolicy), _RUN_POLICY_CHECKS)
+
+
+def _clean_pods(field: str, value: Any) -> Any:
+    return one_of(field, value, CLEAN_PODS)
+
+
+def _scheduling(field: str, policy: Any) -> Any:
+    """The scheduling policy as the dict that the custom resource holds."""
+    if policy is LATER:
+        return policy
+    checked = check_fields(field, check_noun(field, policy, SchedulingPolicy), _SCHEDULING_CHECKS)
+    if all(value is None for value in checked):
+        raise InvalidSpec(field, "says nothing", advice="Give a field, or leave it out.")
+    written = {
+        "minAvailable": checked.min_available,
+        "queue": checked.queue,
+        "minResources": checked.min_resources,
+        "priorityClass": checked.priority_class,
+        "scheduleTimeoutSeconds": checked.timeout,
+    }
+    return {key: value for key, value in written.items() if value is not None}
+
+
+def _at_least_a_second(field: str, value: Any) -> Any:
+    return seconds(field, value, least=1)
+
+
+_RUN_POLICY_CHECKS = {
+    "clean_pods": _clean_pods,
+    "ttl": seconds,
+    "active_deadline": _at_least_a_second,
+    "backoff_limit": whole_number,
+    "suspend": flag,
+    "managed_by": text,
+    "scheduling": _scheduling,
+}
+_SCHEDULING_CHECKS = {
+    "min_available": whole_number,
+    "queue": text,
+    "min_resources": check_of("{quantity}"),
+    "priority_class": text,
+    "timeout": seconds,
+}
