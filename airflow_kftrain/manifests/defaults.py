@@ -1,0 +1,96 @@
+"""What every manifest gets where its author said nothing, built or raw alike.
+
+The operators' own defaults leak GPUs, restart for ever or lose the cause of a failure; each of
+these says why it is there. Everything happens in place, on a manifest of our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.manifests.places import (
+    containers_of,
+    get,
+    own_patch,
+    put,
+    role_groups,
+    templates_by_path,
+)
+from airflow_kftrain.specs.later import LATER
+
+_DAY = 24 * 60 * 60
+_ISTIO = "sidecar.istio.io/inject"
+
+
+def complete(kind: JobKind, manifest: dict[str, Any]) -> None:
+    """Fill in the defaults."""
+    spec = manifest["spec"]
+    _run_policy(kind, spec)
+    _groups(kind, manifest)
+    if kind.template_key:
+        put(spec, f"{kind.template_key}.spec.restartPolicy", "Never")
+    for _, template in templates_by_path(kind, manifest):
+        _pod(kind, spec, template)
+    if kind.trainer_key:
+        # Without it the runtime does not give its variables to the pods.
+        spec.setdefault(kind.trainer_key, {})
+        _no_istio(own_patch(kind, manifest))
+
+
+def _run_policy(kind: JobKind, spec: dict[str, Any]) -> None:
+    paths = kind.run_policy
+    if "clean_pods" in paths:
+        # The operator's own None leaves workers running, with their GPUs, when the master is done.
+        put(spec, paths["clean_pods"], "Running")
+    if kind.ttl_default:
+        put(spec, paths["ttl"], _DAY)
+    if kind.backoff_default is not None:
+        put(spec, paths["backoff_limit"], kind.backoff_default)
+
+
+def _groups(kind: JobKind, manifest: dict[str, Any]) -> None:
+    spec = manifest["spec"]
+    for role, group in role_groups(kind, manifest).items():
+        if group.get("replicas") == 0:
+            del spec[kind.replicas_key][role]
+    restarting = _restarts(kind, spec)
+    most = get(spec, f"{kind.elastic_key}.maxReplicas") if kind.elastic_key else None
+    for role, group in role_groups(kind, manifest).items():
+        group.setdefault("restartPolicy", "OnFailure" if restarting else "Never")
+        if any(row.name == role and row.single for row in kind.roles):
+            # Left out, it is refused by the webhook.
+            group.setdefault("replicas", 1)
+        elif most is not None:
+            group.setdefault("replicas", most)
+
+
+def _restarts(kind: JobKind, spec: dict[str, Any]) -> bool:
+    """Whether containers have to be restarted in place: a limit on their restarts means nothing
+    otherwise, and an elastic job would end with the first worker it loses."""
+    if kind.elastic_key and spec.get(kind.elastic_key):
+        return True
+    limit = get(spec, kind.run_policy.get("backoff_limit", ""))
+    counts = kind.backoff_counts == "container restarts"
+    return counts and isinstance(limit, int) and limit > 0
+
+
+def _pod(kind: JobKind, spec: dict[str, Any], template: dict[str, Any]) -> None:
+    _no_istio(template)
+    deadline = get(spec, kind.run_policy.get("active_deadline", ""))
+    if kind.pod_deadline and deadline is not None:
+        # The operator looks at its own deadline only when something else happens to the job.
+        put(template, "spec.activeDeadlineSeconds", deadline)
+    for _, container in containers_of(template):
+        # The end of the log becomes the termination message, and outlives the log.
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+
+
+def _no_istio(template: dict[str, Any]) -> None:
+    """A sidecar proxy never ends, and so neither would the pod; ranks do not need it."""
+    metadata = template.setdefault("metadata", {})
+    if metadata is LATER:
+        return
+    annotations = metadata.setdefault("annotations", {})
+    if annotations is not LATER:
+        metadata["annotations"] = {_ISTIO: "false", **annotations}

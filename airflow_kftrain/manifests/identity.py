@@ -1,0 +1,140 @@
+"""Whose job it is: labels to find it by, annotations to know its owner, variables for its program.
+
+The identity (instance, dag, run, task, map index) is the same for all tries of a task instance,
+the owner (`ti_id`) is one try. A job is only ever adopted or deleted by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.manifests.naming import job_name, label_safe, short_hash
+from airflow_kftrain.manifests.places import env_holders, pod_templates, put
+
+PREFIX = "airflow-kftrain"
+INSTANCE_LABEL = f"{PREFIX}/instance"
+IDENTITY_LABEL = f"{PREFIX}/identity"
+OWNER_ANNOTATION = f"{PREFIX}/owner"
+TRY_ANNOTATION = f"{PREFIX}/try"
+CLEARS_ANNOTATION = f"{PREFIX}/clears"
+DIGEST_ANNOTATION = f"{PREFIX}/digest"
+
+RUN_ID_VARIABLE = "KFTRAIN_RUN_ID"
+ATTEMPT_VARIABLE = "KFTRAIN_ATTEMPT"
+RESULT_VARIABLE = "KFTRAIN_RESULT_FILE"
+_TERMINATION_LOG = "/dev/termination-log"
+
+
+class Owner(NamedTuple):
+    """One try of one task instance of one Airflow."""
+
+    instance: str
+    """Which Airflow: two may share a namespace."""
+    dag_id: str
+    task_id: str
+    run_id: str
+    ti_id: str
+    """Airflow's id of the task instance, new for each try."""
+    map_index: int = -1
+    try_number: int = 1
+    clears: int = 0
+    """`max_tries - retries`: grows when the task is cleared, not when it is retried."""
+
+    @property
+    def identity(self) -> str:
+        """The same for all tries, different for everything else."""
+        return _hash((self.instance, self.dag_id, self.run_id, self.task_id, self.map_index))
+
+
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """The same for manifests that ask for the same, whatever their keys' order, name and owner.
+    Taken before `attach`, which writes name and owner all over the manifest."""
+    metadata = dict(manifest.get("metadata", {}))
+    for key in ("name", "generateName"):
+        metadata.pop(key, None)
+    return _hash({**manifest, "metadata": metadata})
+
+
+def attach(kind: JobKind, manifest: dict[str, Any], owner: Owner) -> None:
+    """Write the owner into a finished manifest, in place."""
+    digest = manifest_digest(manifest)
+    labels = owner_labels(owner)
+    given = manifest["metadata"]
+    own_name = given.pop("name", "") or given.pop("generateName", "")
+    given.pop("generateName", None)
+    name = job_name(
+        kind, manifest["spec"], (own_name,) if own_name else _readable(owner), owner.ti_id
+    )
+    annotations = {**owner_annotations(owner), DIGEST_ANNOTATION: digest}
+    manifest["metadata"] = {
+        "name": name,
+        **given,
+        "labels": {**given.get("labels", {}), **labels},
+        "annotations": {**given.get("annotations", {}), **annotations},
+    }
+    if kind.rendezvous_id and kind.elastic_key in manifest["spec"]:
+        put(manifest["spec"], kind.rendezvous_id, name)
+    for template in pod_templates(kind, manifest):
+        template_metadata = template.setdefault("metadata", {})
+        template_metadata["labels"] = {**template_metadata.get("labels", {}), **labels}
+    for container in env_holders(kind, manifest):
+        _add_variables(container, owner)
+
+
+def owner_labels(owner: Owner) -> dict[str, str]:
+    labels = {
+        INSTANCE_LABEL: label_safe(owner.instance),
+        IDENTITY_LABEL: owner.identity,
+        # As KubernetesPodOperator calls them, for people with kubectl.
+        "dag_id": label_safe(owner.dag_id),
+        "task_id": label_safe(owner.task_id),
+        "run_id": label_safe(owner.run_id),
+    }
+    if owner.map_index >= 0:
+        labels["map_index"] = str(owner.map_index)
+    return labels
+
+
+def owner_annotations(owner: Owner) -> dict[str, str]:
+    """In full, since a label may hold a hash: enough to ask Airflow for the task's state."""
+    return {
+        OWNER_ANNOTATION: owner.ti_id,
+        TRY_ANNOTATION: str(owner.try_number),
+        CLEARS_ANNOTATION: str(owner.clears),
+        f"{PREFIX}/instance": owner.instance,
+        f"{PREFIX}/dag-id": owner.dag_id,
+        f"{PREFIX}/task-id": owner.task_id,
+        f"{PREFIX}/run-id": owner.run_id,
+        f"{PREFIX}/map-index": str(owner.map_index),
+    }
+
+
+def _readable(owner: Owner) -> tuple[str, ...]:
+    task = owner.task_id if owner.map_index < 0 else f"{owner.task_id}-{owner.map_index}"
+    return (owner.dag_id, task)
+
+
+def _add_variables(container: dict[str, Any], owner: Owner) -> None:
+    """Beside the author's variables, which win."""
+    variables = {
+        "AIRFLOW_CTX_DAG_ID": owner.dag_id,
+        "AIRFLOW_CTX_TASK_ID": owner.task_id,
+        "AIRFLOW_CTX_DAG_RUN_ID": owner.run_id,
+        "AIRFLOW_CTX_TRY_NUMBER": str(owner.try_number),
+        RUN_ID_VARIABLE: owner.identity,
+        ATTEMPT_VARIABLE: str(owner.try_number),
+        RESULT_VARIABLE: container.get("terminationMessagePath", _TERMINATION_LOG),
+    }
+    env = container.setdefault("env", [])
+    taken = {item["name"] for item in env}
+    env.extend(
+        {"name": name, "value": value} for name, value in variables.items() if name not in taken
+    )
+
+
+def _hash(value: Any) -> str:
+    import json  # only needed when a job is named, not when a DAG file is parsed
+
+    return short_hash(json.dumps(value, sort_keys=True), 32)

@@ -1,0 +1,101 @@
+"""Reading what authors keep in files: the only place of this layer that reads anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import dedent
+from typing import Any
+
+from airflow_kftrain.errors import InvalidSpec
+from airflow_kftrain.specs.job import JobSpec
+from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.pods import Pod
+from airflow_kftrain.specs.raw_manifest import RawManifest
+from airflow_kftrain.specs.replicas import Replica
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def load_files(spec: Any) -> Any:
+    """The spec with its files read: a raw manifest's, and every pod's `template_file`."""
+    if isinstance(spec, RawManifest):
+        return RawManifest(load_yaml("manifest", spec.manifest))
+    if not isinstance(spec, JobSpec):
+        return spec
+    read: dict[str, Any] = {}
+    for name, value in vars(spec).items():
+        if isinstance(value, Pod):
+            read[name] = _read_pod(name, value)
+        elif isinstance(value, Replica) and isinstance(value.pod, Pod):
+            read[name] = value._replace(pod=_read_pod(f"{name}.pod", value.pod))
+    changed = {name: value for name, value in read.items() if value is not getattr(spec, name)}
+    if not changed:
+        return spec
+    loaded = object.__new__(type(spec))
+    # Not through the constructor: its checks are for what authors write, and have been made.
+    for name, value in {**vars(spec), **changed}.items():
+        object.__setattr__(loaded, name, value)
+    return loaded
+
+
+def load_yaml(field: str, source: Any) -> Any:
+    """A dict as it is; a text as YAML, or as the path of a file if it ends like one."""
+    if source is LATER or isinstance(source, Mapping):
+        return source
+    if is_path(source):
+        path = source.strip()
+        return _parse(field, _read_file(field, path), path)
+    return _parse(field, dedent(source), "the text")
+
+
+def is_path(source: Any) -> bool:
+    """Whether a text is the path of a file, not a manifest in YAML."""
+    return (
+        isinstance(source, str) and source.strip().endswith(_ENDINGS) and "\n" not in source.strip()
+    )
+
+
+def _read_pod(field: str, pod: Pod) -> Pod:
+    if not isinstance(pod.template_file, str):
+        return pod
+    field = f"{field}.template_file"
+    text = _read_file(field, pod.template_file)
+    read: Any = _parse(field, text, pod.template_file)
+    return pod._replace(template_file=read)
+
+
+def _read_file(field: str, path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise InvalidSpec(
+            field,
+            f"cannot be read: {error.strerror}",
+            value=path,
+            advice="The file must be on the worker that runs the task; give its full path.",
+        ) from error
+    except ValueError as error:
+        raise InvalidSpec(field, "is not the path of a text in UTF-8", value=path) from error
+
+
+def _parse(field: str, text: str, origin: str) -> dict[str, Any]:
+    import yaml  # costs more than all the rest of this layer, and few tasks need it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        documents = [item for item in yaml.load_all(text, Loader=loader) if item is not None]
+    except yaml.YAMLError as error:
+        # Without the line itself, which may hold a secret.
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise InvalidSpec(field, f"{origin} is not YAML{line}: {problem}") from None
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InvalidSpec(
+            field,
+            f"{origin} must hold one mapping, and holds {len(documents)} documents"
+            if len(documents) != 1
+            else f"{origin} must hold a mapping, and holds a {type(documents[0]).__name__}",
+        )
+    return documents[0]
