@@ -1,0 +1,624 @@
+"""What is decided, and when."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kftrain.job_state import GONE, JobState, Phase, read_state
+from airflow_kftrain.kinds import BATCH_JOB, KINDS, MPI_JOB_V2, PYTORCH_JOB, TRAIN_JOB, JobKind
+from airflow_kftrain.monitoring.decisions import (
+    DEADLINE_GRACE,
+    Decision,
+    Verdict,
+    decide,
+    judge,
+)
+from airflow_kftrain.monitoring.failures import Fault
+from airflow_kftrain.monitoring.pods import PodState, Trouble, read_pod
+from airflow_kftrain.specs.timeouts import Timeouts
+from tests.unit import test_job_state
+from tests.unit.monitoring import test_pods
+from tests.unit.monitoring.samples import (
+    NOON,
+    after,
+    container,
+    crashing,
+    ended,
+    is_false,
+    job,
+    pending,
+    pod,
+    running,
+    unschedulable,
+    waiting,
+    worker,
+)
+from tests.unit.nonsense import spoiled
+
+WAIT, SUCCEEDED, FAILED, TIMED_OUT = (
+    Verdict.WAIT,
+    Verdict.SUCCEEDED,
+    Verdict.FAILED,
+    Verdict.TIMED_OUT,
+)
+DEFAULTS = Timeouts()
+OFF = Timeouts(*[None] * len(Timeouts._fields))
+MINUTE = timedelta(minutes=1)
+
+MESSAGE = "PyTorchJob train is failed because 1 Worker replica(s) failed."
+V1_DEADLINE = "Job train has failed because it was active longer than specified deadline"
+V1_BACKOFF = "Job train has failed because it has reached the specified backoff limit"
+
+
+@dataclass
+class Watched:
+    """A job, and what is decided about it at any second after noon."""
+
+    state: JobState
+    pods: tuple[PodState, ...] = ()
+    kind: JobKind = PYTORCH_JOB
+    timeouts: Timeouts = DEFAULTS
+    deadline: datetime | None = None
+
+    def at(self, seconds: float) -> Decision:
+        now = after(seconds)
+        return decide(self.kind, self.state, self.pods, self.timeouts, now, self.deadline)
+
+
+def starting(*pods: PodState, **more: Any) -> Watched:
+    return Watched(job(Phase.STARTING), pods, **more)
+
+
+def going(*pods: PodState, **more: Any) -> Watched:
+    return Watched(job(Phase.RUNNING), pods, **more)
+
+
+# --- Final states -----------------------------------------------------------------------------
+
+
+def test_a_final_state_wins_over_every_limit_that_is_up() -> None:
+    late = after(-1)
+    won = Watched(
+        job(Phase.SUCCEEDED, deadline=late), (pending(0, "InvalidImageName"),), deadline=late
+    )
+    assert won.at(10_000).verdict is SUCCEEDED
+    lost = Watched(job(Phase.FAILED), deadline=late)
+    assert lost.at(10_000).verdict is FAILED
+
+
+def test_success_is_the_resource_s_to_tell_whatever_the_pods_say() -> None:
+    decision = Watched(job(Phase.SUCCEEDED), (worker(0, ended(1)),)).at(0)
+    assert decision == (SUCCEEDED, "Succeeded", "The PyTorchJob succeeded.", None, False, None)
+
+
+def test_success_for_want_of_memory_is_doubted_aloud() -> None:
+    decision = judge(PYTORCH_JOB, job(Phase.SUCCEEDED), [worker(1, ended(0, reason="OOMKilled"))])
+    assert decision.verdict is SUCCEEDED
+    assert "worker-1 ran out of memory" in decision.words
+
+
+def test_a_job_that_is_gone_failed_through_no_fault_of_the_author() -> None:
+    decision = Watched(GONE).at(0)
+    assert decision[:2] == (FAILED, "Gone")
+    assert (decision.fault, decision.retryable) == (Fault.SYSTEM, True)
+    assert "no longer there" in decision.words
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason", "fault"),
+    [
+        ([worker(1, ended(1))], "Error", Fault.USER),
+        ([worker(1, ended(137, reason="OOMKilled"))], "OOMKilled", Fault.USER),
+        ([worker(1, ended(137))], "Error", Fault.SYSTEM),
+        ([worker(1, ended(247))], "Error", Fault.SYSTEM),
+        ([worker(1, ended(137), reason="Evicted")], "Evicted", Fault.SYSTEM),
+        ([worker(1, ended(143))], "Error", Fault.SYSTEM),
+        ([], "PyTorchJobFailed", Fault.USER),
+    ],
+)
+def test_a_failure_is_explained_by_the_pods_where_they_can(
+    pods: list[PodState], reason: str, fault: Fault
+) -> None:
+    state = job(Phase.FAILED, reason="PyTorchJobFailed", message=MESSAGE)
+    decision = judge(PYTORCH_JOB, state, pods)
+    assert decision[:2] == (FAILED, reason)
+    assert (decision.fault, decision.retryable) == (fault, True)
+    assert ("worker-1" if pods else MESSAGE) in decision.words
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "message"),
+    [
+        (PYTORCH_JOB, "PyTorchJobFailed", V1_DEADLINE),
+        (MPI_JOB_V2, "DeadlineExceeded", "Job was active longer than specified deadline"),
+        (TRAIN_JOB, "DeadlineExceeded", "TrainJob exceeded its active deadline"),
+        (BATCH_JOB, "DeadlineExceeded", ""),
+    ],
+)
+def test_the_operator_s_own_deadline_is_a_deadline_like_ours(
+    kind: JobKind, reason: str, message: str
+) -> None:
+    """Its pods were ended by SIGTERM, which says nothing."""
+    state = job(Phase.FAILED, reason=reason, message=message)
+    decision = judge(kind, state, [worker(0, ended(143))])
+    assert decision[:2] == (TIMED_OUT, "DeadlineExceeded")
+    assert (decision.fault, decision.retryable) == (Fault.USER, True)
+
+
+def test_a_deadline_of_the_pods_is_one_of_the_job() -> None:
+    late = worker(0, ended(137), reason="DeadlineExceeded", message="Pod was active on the node")
+    assert judge(PYTORCH_JOB, job(Phase.FAILED), [late]).verdict is TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "fault", "retryable"),
+    [
+        ("TrainingRuntimeNotSupported", "no such runtime", Fault.USER, False),
+        ("MPIJobEvicted", "1/4 workers are evicted", Fault.SYSTEM, True),
+        ("BackoffLimitExceeded/Evicted", "", Fault.SYSTEM, True),
+        ("BackoffLimitExceeded/", "", Fault.USER, True),
+        ("PyTorchJobFailed", V1_BACKOFF, Fault.USER, True),
+        ("ReachedMaxRestarts", "", Fault.USER, True),
+        ("FailedJobs", "first failed job: x", Fault.USER, True),
+        ("", "", Fault.USER, True),
+    ],
+)
+def test_a_failure_is_explained_by_its_condition_where_no_pod_is_left(
+    reason: str, message: str, fault: Fault, retryable: bool
+) -> None:
+    decision = judge(TRAIN_JOB, job(Phase.FAILED, reason=reason, message=message), [])
+    assert decision.verdict is FAILED
+    assert (decision.fault, decision.retryable) == (fault, retryable)
+    assert decision.words.startswith("The TrainJob failed: ")
+
+
+def test_of_a_reached_limit_the_crash_is_the_cause_and_not_the_siblings_that_were_ended() -> None:
+    state = job(Phase.FAILED, reason="PyTorchJobFailed", message=V1_BACKOFF)
+    sibling = worker(0, ended(143))
+    crashed = judge(PYTORCH_JOB, state, [sibling, crashing(1, 127)])
+    assert (crashed.reason, crashed.fault) == ("Error", Fault.USER)
+    assert "worker-1" in crashed.words
+    lost = judge(PYTORCH_JOB, state, [sibling])
+    assert (lost.reason, lost.fault) == ("BackoffLimitExceeded", Fault.USER)
+
+
+# --- Deadlines --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING])
+def test_the_execution_timeout_holds_always(phase: Phase) -> None:
+    watched = Watched(job(phase), timeouts=OFF, deadline=after(100))
+    assert watched.at(99.9)[0] is WAIT
+    assert watched.at(99.9).until == after(100)
+    decision = watched.at(100)
+    assert decision[:2] == (TIMED_OUT, "ExecutionTimeout")
+    assert decision.retryable
+    assert "2026-11-21 12:01:40 UTC" in decision.words
+
+
+def test_the_operator_s_verdict_on_the_active_deadline_goes_first() -> None:
+    watched = Watched(job(Phase.RUNNING, deadline=after(100)))
+    patience = 100 + DEADLINE_GRACE.total_seconds()
+    assert watched.at(patience - 1).until == after(patience)
+    assert watched.at(patience)[:2] == (TIMED_OUT, "DeadlineExceeded")
+
+
+# --- The start --------------------------------------------------------------------------------
+
+
+def test_a_job_that_does_not_start_is_given_up_with_what_it_waits_for() -> None:
+    watched = starting(unschedulable(0, "0/3 nodes have a GPU"))
+    assert watched.at(1799).until == after(1800)
+    decision = watched.at(1800)
+    assert decision[:2] == (FAILED, "StartupTimeout")
+    assert (decision.fault, decision.retryable) == (Fault.SYSTEM, True)
+    assert "within 0:30:00" in decision.words
+    assert "worker-0: finds no node: 0/3 nodes have a GPU" in decision.words
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RUNNING, Phase.RESTARTING])
+def test_the_startup_timeout_is_for_jobs_that_start(phase: Phase) -> None:
+    assert Watched(job(phase, acknowledged=False)).at(10_000)[:2] == (WAIT, phase.value)
+    assert Watched(job(phase, acknowledged=False)).at(10_000).until is None
+
+
+def test_time_in_a_queue_does_not_count() -> None:
+    resumed = Watched(job(Phase.STARTING, starting_since=after(5000)))
+    assert resumed.at(5000 + 1799).verdict is WAIT
+    assert resumed.at(5000 + 1800).reason == "StartupTimeout"
+
+
+def test_a_job_that_nobody_takes_up_names_the_operator_that_is_missing() -> None:
+    watched = Watched(job(Phase.STARTING, acknowledged=False))
+    assert watched.at(299).until == after(300)
+    decision = watched.at(300)
+    assert decision[:2] == (FAILED, "OperatorTimeout")
+    assert (decision.fault, decision.retryable) == (Fault.SYSTEM, True)
+    assert "training-operator" in decision.words
+    assert "kubeflow.org/v1" in decision.words
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [
+        starting(),
+        Watched(job(Phase.STARTING, acknowledged=False), (worker(0, running()),)),
+        Watched(job(Phase.STARTING, acknowledged=False), timeouts=Timeouts(operator=None)),
+    ],
+    ids=["it wrote a status", "it made pods", "off"],
+)
+def test_an_operator_that_did_something_is_not_missing(watched: Watched) -> None:
+    assert watched.at(301).verdict is WAIT
+
+
+def test_a_timeout_of_zero_is_over_at_once_and_none_never() -> None:
+    assert starting(timeouts=OFF._replace(startup=timedelta(0))).at(0).reason == "StartupTimeout"
+    assert starting(timeouts=OFF).at(10**9).verdict is WAIT
+    assert starting(timeouts=OFF._replace(startup=timedelta.max)).at(10**9).verdict is WAIT
+
+
+def test_without_any_time_only_zero_patience_is_over() -> None:
+    timeless = JobState(Phase.STARTING, acknowledged=True)
+    bad = (pending(0, "InvalidImageName")._replace(troubles=(Trouble("image_name", "Bad"),)),)
+    assert Watched(timeless, bad).at(0).verdict is FAILED
+    slow = (pending(0, "x")._replace(troubles=(Trouble("image_pull", "Bad"),)),)
+    assert Watched(timeless, slow).at(10**6).verdict is WAIT
+    assert Watched(job(Phase.STARTING), slow).at(180).verdict is FAILED
+
+
+# --- Pods in trouble --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "patience", "fault", "retryable"),
+    [
+        ("InvalidImageName", 0, Fault.USER, False),
+        ("CreateContainerConfigError", 0, Fault.USER, False),
+        ("CreateContainerError", 180, Fault.USER, False),
+        ("RunContainerError", 180, Fault.USER, False),
+        ("ErrImagePull", 180, Fault.USER, True),
+        ("ImagePullBackOff", 180, Fault.USER, True),
+    ],
+)
+def test_a_trouble_is_borne_for_its_time(
+    reason: str, patience: int, fault: Fault, retryable: bool
+) -> None:
+    watched = starting(worker(1, running()), pending(0, reason, "the message", since=20))
+    before = watched.at(20 + patience - 1)
+    assert (before.verdict, before.until) == (WAIT, after(20 + patience))
+    decision = watched.at(20 + patience)
+    assert decision[:2] == (FAILED, reason)
+    assert (decision.fault, decision.retryable) == (fault, retryable)
+    for word in ("worker-0 (pod train-worker-0, container pytorch)", reason, "the message"):
+        assert word in decision.words
+
+
+def test_no_room_is_borne_until_the_startup_timeout_unless_the_author_says_otherwise() -> None:
+    assert starting(unschedulable(0)).at(1799).verdict is WAIT
+    decision = starting(unschedulable(0), timeouts=Timeouts(unschedulable=5 * MINUTE)).at(300)
+    assert decision[:2] == (FAILED, "Unschedulable")
+    assert (decision.fault, decision.retryable) == (Fault.SYSTEM, True)
+
+
+def test_a_crash_loop_is_borne_from_the_last_crash() -> None:
+    watched = going(crashing(0, 127, since=400))
+    assert watched.at(519).until == after(520)
+    decision = watched.at(520)
+    assert decision[:2] == (FAILED, "CrashLoopBackOff")
+    assert (decision.fault, decision.retryable) == (Fault.USER, True)
+    assert "last with exit code 127 (the command was not found)" in decision.words
+
+
+def test_a_container_that_crashes_between_two_back_offs_is_not_in_a_loop_just_then() -> None:
+    watched = going(worker(0, running(), last=ended(1, 0)))
+    assert watched.at(10**6).verdict is WAIT
+
+
+@pytest.mark.parametrize("field", Timeouts._fields)
+def test_each_limit_can_be_switched_off(field: str) -> None:
+    troubles = {
+        "image_name": "InvalidImageName",
+        "image_pull": "ErrImagePull",
+        "container_config": "CreateContainerConfigError",
+        "container_create": "CreateContainerError",
+        "crash_loop": "CrashLoopBackOff",
+    }
+    if field in troubles:
+        pods: tuple[PodState, ...] = (pending(0, troubles[field]),)
+    else:
+        pods = (unschedulable(0),) if field == "unschedulable" else ()
+    watched = Watched(job(Phase.STARTING, acknowledged=False), pods)
+    watched.timeouts = OFF._replace(**{field: MINUTE})
+    assert watched.at(59).until == after(60)
+    assert watched.at(60).verdict is FAILED
+    watched.timeouts = OFF
+    assert watched.at(10**9) == watched.at(0)
+
+
+# Which troubles may end which job.
+PULL, CONFIG, NO_ROOM = (
+    pending(0, "ImagePullBackOff"),
+    pending(0, "CreateContainerConfigError"),
+    unschedulable(0),
+)
+CRASH = crashing(0)
+SIDECAR = pod(
+    container(running()), container(waiting("ImagePullBackOff"), name="proxy"), phase="Running"
+)
+INIT_LOOP = pod(
+    container(waiting("PodInitializing")),
+    init=(container(waiting("CrashLoopBackOff"), name="init", last=ended(1, 0)),),
+    phase="Pending",
+)
+NATIVE = pod(
+    container(waiting("PodInitializing")),
+    init=(container(waiting("CrashLoopBackOff"), name="mesh", last=ended(1, 0)),),
+    native=("mesh",),
+    phase="Pending",
+)
+PLAIN: dict[str, Any] = {}
+COUNTED = {"self_healing": True, "restarts_counted": True}
+ELASTIC = {"self_healing": True}
+
+
+@pytest.mark.parametrize(
+    ("phase", "job_has", "pods", "ends"),
+    [
+        (Phase.QUEUED, PLAIN, [PULL], False),
+        (Phase.QUEUED, PLAIN, [CRASH], False),
+        (Phase.RESTARTING, PLAIN, [PULL], False),
+        (Phase.RESTARTING, PLAIN, [CRASH], False),
+        (Phase.STARTING, PLAIN, [PULL], True),
+        (Phase.STARTING, PLAIN, [NO_ROOM], True),
+        (Phase.STARTING, PLAIN, [CRASH], True),
+        (Phase.STARTING, PLAIN, [SIDECAR], True),
+        (Phase.STARTING, PLAIN, [INIT_LOOP], True),
+        (Phase.STARTING, PLAIN, [NATIVE], True),
+        (Phase.RUNNING, PLAIN, [PULL], True),
+        (Phase.RUNNING, PLAIN, [CONFIG], True),
+        (Phase.RUNNING, PLAIN, [NO_ROOM], True),
+        (Phase.RUNNING, PLAIN, [CRASH], True),
+        (Phase.RUNNING, PLAIN, [INIT_LOOP], True),
+        (Phase.RUNNING, PLAIN, [SIDECAR], False),
+        (Phase.RUNNING, PLAIN, [NATIVE], False),
+        (Phase.STARTING, COUNTED, [PULL], True),
+        (Phase.STARTING, COUNTED, [CONFIG], True),
+        (Phase.STARTING, COUNTED, [NO_ROOM], True),
+        (Phase.STARTING, COUNTED, [CRASH], False),
+        (Phase.RUNNING, COUNTED, [PULL], False),
+        (Phase.RUNNING, COUNTED, [NO_ROOM], False),
+        (Phase.RUNNING, COUNTED, [CRASH], False),
+        (Phase.STARTING, ELASTIC, [PULL], True),
+        (Phase.STARTING, ELASTIC, [NO_ROOM], True),
+        (Phase.RUNNING, ELASTIC, [PULL], False),
+        (Phase.RUNNING, ELASTIC, [CONFIG], False),
+        (Phase.RUNNING, ELASTIC, [NO_ROOM], False),
+        (Phase.RUNNING, ELASTIC, [CRASH, worker(1, running())], False),
+        (Phase.RUNNING, ELASTIC, [CRASH, PULL], False),
+        (Phase.RUNNING, ELASTIC, [CRASH, crashing(1)], True),
+        (Phase.RUNNING, ELASTIC, [CRASH, worker(1, running(), deleted=3)], True),
+    ],
+)  # fmt: skip
+def test_which_troubles_may_end_which_job(
+    phase: Phase, job_has: dict[str, Any], pods: list[PodState], ends: bool
+) -> None:
+    patience = Timeouts(startup=None, unschedulable=MINUTE)
+    watched = Watched(job(phase, **job_has), tuple(pods), timeouts=patience)
+    assert (watched.at(100_000).verdict is FAILED) is ends
+    assert (watched.at(-1).until is not None) is ends
+
+
+def test_of_several_limits_the_earliest_decides_however_late_one_looks() -> None:
+    watched = starting(
+        pending(0, "ImagePullBackOff", since=100), pending(1, "CreateContainerError", since=50)
+    )
+    assert watched.at(230).reason == "CreateContainerError"
+    assert watched.at(100_000).reason == "CreateContainerError"
+
+
+def test_of_troubles_at_one_moment_the_one_that_can_heal_least_decides() -> None:
+    pods = (pending(0, "ImagePullBackOff"), pending(1, "CreateContainerError"))
+    for order in itertools.permutations(pods):
+        assert starting(*order).at(500).reason == "CreateContainerError"
+
+
+def test_a_verdict_of_ours_names_the_first_of_many_pods() -> None:
+    pods = [pending(number, "InvalidImageName") for number in range(4)]
+    words = {starting(*order).at(0).words for order in itertools.permutations(pods)}
+    assert len(words) == 1
+    assert words.pop().startswith("worker-0 ")
+
+
+# --- Waiting ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "pods", "words"),
+    [
+        (
+            job(Phase.QUEUED, message="PyTorchJob train is suspended."),
+            [],
+            "The PyTorchJob waits in a queue, or is suspended (PyTorchJob train is suspended).",
+        ),
+        (job(Phase.QUEUED), [], "The PyTorchJob waits in a queue, or is suspended."),
+        (
+            job(Phase.STARTING, acknowledged=False),
+            [],
+            "The PyTorchJob waits for training-operator to take it up.",
+        ),
+        (job(Phase.STARTING), [], "The PyTorchJob waits for training-operator to create its pods."),
+        (
+            job(Phase.STARTING),
+            [pod(phase="Pending"), worker(1, running())],
+            "1 of 2 pods of the PyTorchJob run; worker-0: waits for a node.",
+        ),
+        (
+            job(Phase.STARTING),
+            [pending(0, "ContainerCreating"), pending(1, "ContainerCreating")],
+            "0 of 2 pods of the PyTorchJob run; worker-0, worker-1: is being created (image, "
+            "volumes).",
+        ),
+        (
+            job(Phase.STARTING),
+            [pending(0, "PodInitializing")],
+            "0 of 1 pods of the PyTorchJob run; worker-0: waits for its init containers.",
+        ),
+        (
+            job(Phase.STARTING),
+            [pod(phase="Pending", conditions=(is_false("PodScheduled", 0, "SchedulingGated"),))],
+            "0 of 1 pods of the PyTorchJob run; worker-0: is held back by a scheduling gate.",
+        ),
+        (
+            job(Phase.STARTING),
+            [unschedulable(number, "0/3 nodes fit") for number in range(12)],
+            "0 of 12 pods of the PyTorchJob run; worker-0, worker-1 and 10 more: finds no node: "
+            "0/3 nodes fit.",
+        ),
+        (
+            job(Phase.STARTING),
+            [unschedulable(0, "no room"), pending(1, "ErrImagePull"), pending(2, "Odd")],
+            "0 of 3 pods of the PyTorchJob run; worker-1: pytorch cannot get its image "
+            "registry/pytorch:1; worker-0: finds no node: no room; worker-2: waits for a node.",
+        ),
+        (
+            job(Phase.STARTING),
+            [unschedulable(number, f"no room for {number}") for number in range(5)],
+            "0 of 5 pods of the PyTorchJob run; worker-0: finds no node: no room for 0; worker-1: "
+            "finds no node: no room for 1; worker-2: finds no node: no room for 2; 2 more "
+            "obstacles.",
+        ),
+        (job(Phase.RUNNING), [], "The PyTorchJob runs."),
+        (
+            job(Phase.RUNNING, **ELASTIC),
+            [worker(0, running()), crashing(1), worker(2, running(), deleted=5)],
+            "2 of 2 pods of the PyTorchJob run; worker-1: pytorch crashes again and again.",
+        ),
+        (
+            job(Phase.RESTARTING, message="1 Worker replica(s) failed."),
+            [],
+            "The PyTorchJob restarts: training-operator replaces pods (1 Worker replica(s) "
+            "failed).",
+        ),
+    ],
+)
+def test_a_job_says_what_it_waits_for(state: JobState, pods: list[PodState], words: str) -> None:
+    assert Watched(state, tuple(pods), timeouts=OFF).at(0).words == words
+
+
+def test_what_a_job_waits_for_is_said_in_the_same_words_as_long_as_it_is_the_same() -> None:
+    """Although pull errors take turns, and a back-off counts its seconds."""
+    looks = [
+        starting(pending(0, "ErrImagePull", "rpc error")).at(10),
+        starting(pending(0, "ImagePullBackOff", "Back-off pulling image")).at(20),
+    ]
+    assert len({look.words for look in looks}) == 1
+    loops = [
+        going(pending(0, "CrashLoopBackOff", f"back-off {pause} restarting"), timeouts=OFF).at(0)
+        for pause in ("10s", "20s")
+    ]
+    assert len({look.words for look in loops}) == 1
+
+
+# --- Properties -------------------------------------------------------------------------------
+
+MOMENTS = st.integers(-100, 4000).map(after)
+PATIENCE = st.one_of(
+    st.none(), st.integers(0, 3000).map(lambda seconds: timedelta(seconds=seconds))
+)
+JOBS = st.builds(
+    JobState,
+    phase=st.sampled_from(Phase),
+    reason=st.sampled_from(["", "PyTorchJobFailed", "DeadlineExceeded"]),
+    message=st.sampled_from(["", MESSAGE, V1_DEADLINE, V1_BACKOFF]),
+    starting_since=st.one_of(st.none(), MOMENTS),
+    deadline=st.one_of(st.none(), MOMENTS),
+    acknowledged=st.booleans(),
+    self_healing=st.booleans(),
+    restarts_counted=st.booleans(),
+)
+REASONS = (
+    "InvalidImageName",
+    "ImagePullBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ContainerCreating",
+)
+PODS = st.one_of(
+    st.builds(pending, st.integers(0, 3), st.sampled_from(REASONS), since=st.integers(0, 3000)),
+    st.builds(crashing, st.integers(0, 3), since=st.integers(0, 3000)),
+    st.builds(unschedulable, st.integers(0, 3), since=st.integers(0, 3000)),
+    st.builds(worker, st.integers(0, 3), st.just(running())),
+)
+WATCHED = st.builds(
+    Watched,
+    state=JOBS,
+    pods=st.lists(PODS, max_size=3).map(tuple),
+    kind=st.sampled_from(KINDS),
+    timeouts=st.builds(Timeouts, *[PATIENCE] * len(Timeouts._fields)),
+    deadline=st.one_of(st.none(), MOMENTS),
+)
+
+
+@given(WATCHED, st.integers(0, 5000))
+def test_until_is_the_very_next_moment_at_which_something_else_is_decided(
+    watched: Watched, second: int
+) -> None:
+    decision = watched.at(second)
+    if decision.verdict is not WAIT:
+        assert decision.until is None
+        assert watched.at(second + 100_000) == decision
+    elif decision.until is None:
+        assert watched.at(second + 10**8) == decision
+    else:
+        until = (decision.until - NOON).total_seconds()
+        assert until > second
+        assert watched.at(until - 0.001) == decision
+        assert watched.at(until).verdict is not WAIT
+
+
+@given(WATCHED, st.integers(0, 5000), st.randoms(use_true_random=False))
+def test_the_order_of_the_pods_never_matters(watched: Watched, second: int, random: Any) -> None:
+    decision = watched.at(second)
+    shuffled = list(watched.pods)
+    random.shuffle(shuffled)
+    watched.pods = tuple(shuffled)
+    assert watched.at(second) == decision
+
+
+@given(WATCHED, st.integers(0, 5000))
+def test_a_decision_can_be_shown_to_an_author(watched: Watched, second: int) -> None:
+    decision = watched.at(second)
+    assert decision.words.endswith((".", "!", "?"))
+    assert "\n" not in decision.words
+    assert " " not in decision.reason
+    ends = decision.verdict in (FAILED, TIMED_OUT)
+    assert (decision.fault is not None) is ends
+    assert ends or not decision.retryable
+
+
+@given(
+    st.sampled_from(KINDS),
+    spoiled(test_job_state.SAMPLE),
+    st.lists(spoiled(test_pods.SAMPLE), max_size=2),
+)
+def test_nothing_that_was_read_crashes_a_decision(
+    kind: JobKind, resource: Any, raw_pods: list[Any]
+) -> None:
+    pods = [read_pod(kind, item) for item in raw_pods]
+    state = read_state(kind, resource)
+    for living in (
+        state,
+        state._replace(phase=Phase.STARTING),
+        state._replace(phase=Phase.RUNNING),
+    ):
+        decision = decide(kind, living, pods, Timeouts(), NOON)
+        assert len(decision.reason) <= 63
+        assert len(decision.words) < 5000
+        decision.words.encode()
