@@ -1,0 +1,72 @@
+# Everything runs in virtual environments inside the checkout, which make themselves.
+# Another Python than python3: make PYTHON=python3.12 ...
+
+BIN := .venv/bin
+
+# What a shell has set for other projects is not to be imported here.
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: venv
+venv: ## the virtual environment of all the others, .venv
+	@scripts/make-venv .venv constraints.txt '-e . --group dev'
+
+.PHONY: test
+test: check ## all checks, then all tests, on the newest Airflow
+	$(BIN)/python -m pytest --cov
+
+.PHONY: check
+check: venv ## formatting, lint, types, layers; changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: fmt
+fmt: venv ## format, and mend what ruff can mend
+	$(BIN)/ruff check --fix --exit-zero --silent .
+	$(BIN)/ruff format .
+
+.PHONY: test-lowest
+test-lowest: ## the tests on the lowest versions that pyproject.toml allows
+	@scripts/make-venv .venv-lowest constraints-lowest.txt '-e . --group test'
+	.venv-lowest/bin/python -m pytest tests/airflow tests/unit
+
+.PHONY: test-pure
+test-pure: ## the unit tests without Airflow, for another Python: make test-pure PYTHON=python3.10
+	@python=$$(scripts/find-python) && \
+	venv=.venv-pure-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
+	scripts/make-venv "$$venv" constraints.txt '--group pure' '--no-deps -e .' && \
+	"$$venv/bin/python" -m pytest tests/unit
+
+.PHONY: docs
+docs: venv ## write the generated pages anew
+	$(BIN)/python docs/generate_kinds.py
+
+.PHONY: bench
+bench: venv ## print figures: import times, building a manifest, reading a status
+	$(BIN)/python bench/foundation.py
+
+# The day of constraints-lowest.txt: Airflow 3.1.0 with what was there when it was new. Later
+# releases of what it depends on break it.
+LOWEST_DAY := 2025-10-15
+COMPILE := .venv-uv/bin/uv pip compile --quiet --universal --python-version 3.10 \
+	--no-annotate --custom-compile-command 'make constraints' --no-emit-index-url --no-emit-find-links pyproject.toml
+
+.PHONY: constraints
+constraints: ## pin anew what pyproject.toml asks for; newest of all: make constraints UPGRADE=--upgrade
+	@scripts/make-venv .venv-uv constraints.txt uv
+	$(COMPILE) --group dev $(UPGRADE) --output-file constraints.txt
+	$(COMPILE) --group test --resolution lowest-direct --exclude-newer $(LOWEST_DAY) \
+		--output-file constraints-lowest.txt
+
+.PHONY: clean
+clean: ## remove everything that make, tests and tools have made
+	rm -rf .venv .venv-lowest .venv-pure-* .venv-uv .coverage build dist
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,46 @@
+"""By what name an Airflow knows its own jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kftrain.airflow_compat import airflow_instance
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW__KFTRAIN__INSTANCE", raising=False)
+    monkeypatch.delenv("AIRFLOW__API__BASE_URL", raising=False)
+
+
+def test_the_option_names_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__KFTRAIN__INSTANCE", " ml production ")
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
+    assert airflow_instance() == "ml production"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "instance"),
+    [
+        ("https://airflow.example.com", "airflow.example.com"),
+        ("https://Airflow.Example.com/", "airflow.example.com"),
+        ("http://airflow.example.com:8080/Team-A/", "airflow.example.com:8080/Team-A"),
+        ("https://user:secret@airflow.example.com/a?b=c#d", "airflow.example.com/a"),
+        ("http://[2001:db8::1]:8080/", "[2001:db8::1]:8080"),
+        ("airflow.example.com/team", "airflow.example.com/team"),
+        ("/", "localhost:8080"),
+        ("", "localhost:8080"),
+    ],
+)
+@pytest.mark.parametrize("option", [None, "", "  "])
+def test_else_the_base_url_does(
+    monkeypatch: pytest.MonkeyPatch, option: str | None, base_url: str, instance: str
+) -> None:
+    if option is not None:
+        monkeypatch.setenv("AIRFLOW__KFTRAIN__INSTANCE", option)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    assert airflow_instance() == instance
+
+
+def test_nothing_configured_is_where_airflow_itself_looks_for_its_server() -> None:
+    assert airflow_instance() == "localhost:8080"

@@ -1,0 +1,82 @@
+"""Airflow knows this package as a provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution, entry_points
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from airflow_kftrain.provider_info import get_provider_info
+
+VERSION = distribution("airflow-kftrain").version
+
+
+@pytest.fixture(scope="module")
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("airflow")
+
+
+def airflow(home: Path, *arguments: str, **settings: str) -> str:
+    """What the command line of a real Airflow prints."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "airflow", *arguments],
+        env={**os.environ, "AIRFLOW_HOME": str(home), **settings},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_airflow_lists_the_provider(airflow_home: Path) -> None:
+    listed = json.loads(airflow(airflow_home, "providers", "list", "--output", "json"))
+    ours = [row for row in listed if row["package_name"] == "airflow-kftrain"]
+    assert [row["version"] for row in ours] == [VERSION]
+    assert "Kubeflow Trainer" in ours[0]["description"]
+
+
+def test_airflow_gets_the_provider(airflow_home: Path) -> None:
+    command = ("providers", "get", "airflow-kftrain", "--output", "json")
+    assert json.loads(airflow(airflow_home, *command)) == [
+        {"Provider": "airflow-kftrain", "Version": VERSION}
+    ]
+    (full,) = json.loads(airflow(airflow_home, *command, "--full"))
+    assert full["name"] == "Kubeflow training"
+
+
+def test_airflow_knows_the_option(airflow_home: Path) -> None:
+    command = ("config", "get-value", "kftrain", "instance")
+    assert airflow(airflow_home, *command).strip() == ""
+    named = airflow(airflow_home, *command, AIRFLOW__KFTRAIN__INSTANCE="ml-production")
+    assert named.strip() == "ml-production"
+
+
+def test_provider_info_is_what_airflow_asks_for() -> None:
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_provider_info_has_the_name_of_the_distribution() -> None:
+    """Airflow refuses to start with a provider whose two names differ."""
+    providers = entry_points(group="apache_airflow_provider")
+    (entry_point,) = providers.select(module="airflow_kftrain.provider_info")
+    assert entry_point.load() is get_provider_info
+    assert entry_point.dist is not None
+    assert entry_point.dist.name == get_provider_info()["package-name"]
+
+
+def test_provider_info_loads_nothing_of_airflow() -> None:
+    """It is read in every process that Airflow starts."""
+    program = """
+import sys
+import airflow_kftrain.provider_info
+print([name for name in sys.modules if name.partition(".")[0] == "airflow"])
+"""
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"

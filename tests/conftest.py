@@ -1,0 +1,30 @@
+"""Before any test: an Airflow home to be thrown away, and none of the developer's own settings."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("kftrain", deadline=None)
+settings.load_profile("kftrain")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-golden",
+        action="store_true",
+        help="write the golden manifests anew instead of comparing with them",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in list(os.environ):
+        if name.startswith("AIRFLOW_"):
+            del os.environ[name]
+    home = tempfile.TemporaryDirectory(prefix="kftrain-airflow-")
+    config.add_cleanup(home.cleanup)
+    os.environ["AIRFLOW_HOME"] = home.name
