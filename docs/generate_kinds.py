@@ -1,0 +1,83 @@
+"""Writes docs/kinds.md from the table of kinds. Run by `make docs`; a test tells when it is due."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow_kftrain.kinds import KINDS, JobKind
+
+PAGE = Path(__file__).parent / "kinds.md"
+
+SPECS = {
+    "PyTorchJob": "`PyTorchJob`",
+    "TFJob": "`TFJob`",
+    "MPIJob": "`MPIJob`, `HorovodJob`",
+    "TrainJob": "`TrainJob`",
+    "Job": "`PyTorchJob` with one elastic node",
+}
+
+HEAD = """# Kinds of job
+
+Made by `make docs` from the table in `airflow_kftrain/kinds.py`; do not edit by hand.
+
+Every kind is watched, ended and reported on in the same way. Those without a spec of their own are
+given as a manifest, to `RawManifest`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_overview(), "", *(line for kind in KINDS for line in _section(kind))])
+
+
+def _overview() -> list[str]:
+    lines = [
+        "| kind | apiVersion | works on it | spec | roles |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind in KINDS:
+        roles = ", ".join(role.name for role in kind.roles)
+        spec = SPECS.get(kind.kind, "`RawManifest`")
+        lines.append(f"| {kind.kind} | {kind.api_version} | {kind.operator} | {spec} | {roles} |")
+    return lines
+
+
+def _section(kind: JobKind) -> list[str]:
+    return [
+        f"## {kind.kind} ({kind.api_version})",
+        "",
+        *(f"* {name}: {text}" for name, text in _facts(kind).items() if text),
+        "",
+    ]
+
+
+def _facts(kind: JobKind) -> dict[str, str]:
+    has = list(kind.run_policy)
+    lacks = [name for name in _all_policy_fields() if name not in has]
+    needed = [role.name for role in kind.roles if role.needed]
+    return {
+        "main container": f"`{kind.container}`" + (" (demanded)" if kind.container_needed else ""),
+        "needed roles": ", ".join(needed),
+        "`/dev/shm` in memory by default": "yes" if kind.shared_memory else "",
+        "run policy": _code(has),
+        "refused in a run policy": _code(lacks),
+        "restart policies": _code(kind.restart_policies),
+        "`backoff_limit` counts": kind.backoff_counts if "backoff_limit" in has else "",
+        "default `ttl`": "a day" if kind.ttl_default else "",
+        "deadline on each pod too": "yes" if kind.pod_deadline else "",
+        "all pods": f"`-l {kind.selectors.pods}`",
+        "leader": f"`-l {kind.selectors.leader}`" if kind.selectors.leader else "its only pod",
+        "left at the end": kind.leaves,
+    }
+
+
+def _all_policy_fields() -> list[str]:
+    return list(dict.fromkeys(name for kind in KINDS for name in kind.run_policy))
+
+
+def _code(words: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
