@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from airflow_kftrain.specs.train_job import Source as Source
     from airflow_kftrain.specs.train_job import TrainJob as TrainJob
 
+    __version__: str
+
 _MODULES = {
     "Elastic": "specs.elastic",
     "FromConfigMap": "specs.env",
@@ -68,17 +70,20 @@ _MODULES = {
 __all__ = sorted(_MODULES)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+# Not for type checkers: to them a module with this function has every name, misspelt ones too.
+if not TYPE_CHECKING:
 
-        value: Any = version("airflow-kftrain")
-    elif name in _MODULES:
-        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("airflow-kftrain")
+        elif name in _MODULES:
+            value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -345,7 +345,7 @@ BATCH_JOB = JobKind(
         "template!:PodTemplate parallelism:count completions:count completionMode:str "
         "backoffLimit:count backoffLimitPerIndex:count maxFailedIndexes:count "
         "activeDeadlineSeconds:positive ttlSecondsAfterFinished:count suspend:bool managedBy:str "
-        "podFailurePolicy:any podReplacementPolicy:str successPolicy:any selector:any "
+        "podFailurePolicy:mapping podReplacementPolicy:str successPolicy:mapping selector:mapping "
         "manualSelector:bool"
     ),
     template_key="template",

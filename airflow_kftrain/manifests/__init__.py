@@ -28,6 +28,7 @@ from airflow_kftrain.specs.raw_manifest import RawManifest
 from airflow_kftrain.specs.shapes import conform, conform_fields
 from airflow_kftrain.specs.tf_job import TFJob
 from airflow_kftrain.specs.train_job import TrainJob
+from airflow_kftrain.specs.values import object_name
 
 _BUILDERS: dict[type[JobSpec], Callable[[Any], dict[str, Any]]] = {
     PyTorchJob: build_pytorch_job,
@@ -62,7 +63,7 @@ def build_manifest(
     """
     kind, manifest = _compose(load_files(spec))
     if namespace is not None:
-        manifest["metadata"]["namespace"] = namespace
+        manifest["metadata"]["namespace"] = object_name("namespace", namespace)
     if owner is not None:
         attach(kind, manifest, owner)
     return manifest
@@ -104,7 +105,7 @@ def _normalise(raw: Any) -> tuple[JobKind, dict[str, Any]]:
         metadata = {key: item for key, item in metadata.items() if key not in _SERVER_METADATA}
     top = {key: item for key, item in raw.items() if key not in ("metadata", "spec", "status")}
     manifest = {
-        **conform_fields(top, "apiVersion:str kind:str", ""),
+        **conform_fields(top, "apiVersion:str kind:str metadata:any spec:any", ""),
         "metadata": conform(metadata, "ObjectMeta", "metadata"),
         "spec": conform_fields(raw.get("spec"), kind.spec_fields, "spec"),
     }

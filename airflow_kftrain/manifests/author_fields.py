@@ -74,8 +74,6 @@ def given_at(job: JobSpec, role: Role, name: str) -> str:
 def _in_a_group(job: JobSpec, role: Role, rest: str) -> str:
     if not rest:
         return role.field
-    if rest == ".replicas" and getattr(job, "workers", None) is not None:
-        return "workers"
     found = _CONTAINER.match(rest)
     if found and found[1] != "0":
         return _other_container(job, role, int(found[1]), rest[found.end() :])
@@ -86,7 +84,7 @@ def _of_main_container(job: JobSpec, role: Role, rest: str, names: Mapping[str, 
     for prefix, name in names.items():
         if _starts(rest, prefix):
             field = given_at(job, role, name)
-            if "." not in name or _value(job, field) is not None:
+            if name == "image" or _value(job, field) is not None:
                 return field + rest[len(prefix) :]
     return _from_a_file(job, role, rest[len(".template") :])
 

@@ -68,7 +68,7 @@ def _groups(kind: JobKind, manifest: dict[str, Any]) -> None:
 def _restarts(kind: JobKind, spec: dict[str, Any]) -> bool:
     """Whether containers have to be restarted in place: a limit on their restarts means nothing
     otherwise, and an elastic job would end with the first worker it loses."""
-    if kind.elastic_key and spec.get(kind.elastic_key):
+    if kind.elastic_key and spec.get(kind.elastic_key) is not None:
         return True
     limit = get(spec, kind.run_policy.get("backoff_limit", ""))
     counts = kind.backoff_counts == "container restarts"

@@ -21,7 +21,7 @@ def load_files(spec: Any) -> Any:
     if isinstance(spec, RawManifest):
         return RawManifest(load_yaml("manifest", spec.manifest))
     if not isinstance(spec, JobSpec):
-        return spec
+        raise TypeError(f"a manifest is built from a spec, not from a {type(spec).__name__}")
     read: dict[str, Any] = {}
     for name, value in vars(spec).items():
         if isinstance(value, Pod):

@@ -155,8 +155,8 @@ def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> No
     all_known = LATER not in names | _names(spec, "initContainers")
     seen: set[Any] = set()
     for where, container in containers_of(template):
-        if all_known and not container.get("image"):
-            raise InvalidSpec(f"{path}.{where}.image", "must be given")
+        if all_known:
+            _check_image(f"{path}.{where}.image", container.get("image"))
         _check_container(f"{path}.{where}", container, volumes)
         name = container["name"]
         if name in seen and name is not LATER:
@@ -170,6 +170,13 @@ def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> No
             f"one container must be called {kind.container!r}",
             value=sorted(names),
         )
+
+
+def _check_image(field: str, image: Any) -> None:
+    if not image:
+        raise InvalidSpec(field, "must be given")
+    if image is not LATER and image != image.strip():
+        raise InvalidSpec(field, "must not have blanks around it", value=image)
 
 
 def _check_container(field: str, container: Mapping[str, Any], volumes: set[Any]) -> None:
@@ -221,6 +228,10 @@ def _check_patches(kind: JobKind, spec: Mapping[str, Any]) -> None:
         _refuse_twice(f"{field}.spec", pod["spec"], "volumes", "name")
         for where, container in containers_of(pod):
             _refuse_twice(f"{field}.{where}", container, "volumeMounts", "mountPath")
+            for place, mount in enumerate(listed(container, "volumeMounts")):
+                if mount is not LATER and not mount.get("name"):
+                    mounts = f"{field}.{where}.volumeMounts"
+                    raise InvalidSpec(f"{mounts}[{place}].name", "must be given")
             if container.get("env") and container["name"] in steps:
                 raise InvalidSpec(
                     f"{field}.{where}.env",

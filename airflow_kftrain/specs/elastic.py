@@ -130,5 +130,5 @@ _CHECKS = {
     "rdzv_conf": _settings,
     "join_timeout": seconds,
     "read_timeout": seconds,
-    "metrics": check_of("[any]"),
+    "metrics": check_of("[mapping]"),
 }

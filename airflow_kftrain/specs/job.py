@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from airflow_kftrain.specs.pods import Pod
 from airflow_kftrain.specs.policies import RunPolicy, check_run_policy
 from airflow_kftrain.specs.replicas import CONTAINER_CHECKS, Replica
 from airflow_kftrain.specs.resources import Resources
-from airflow_kftrain.specs.values import label_value, text
+from airflow_kftrain.specs.values import Words, label_value, text
 
 
 def _queue_name(field: str, value: Any) -> Any:
@@ -35,8 +35,8 @@ class JobSpec:
     values in the one form that the builders know: dicts, numbers, seconds."""
 
     image: str | None = None
-    command: Sequence[str] | None = None
-    args: Sequence[str] | None = None
+    command: Words | None = None
+    args: Words | None = None
     env: Env | None = None
     container_resources: Resources | Any | None = None
     """For each container; Resources, V1ResourceRequirements or a dict."""

@@ -122,7 +122,7 @@ _POD_CHECKS: dict[str, Check] = {
 _PLACEMENT_CHECKS: dict[str, Check] = {
     "node_selector": label_map,
     "tolerations": check_of("[Toleration]"),
-    "affinity": check_of("any"),
+    "affinity": check_of("mapping"),
     "priority_class": text,
     "scheduler_name": text,
     "safe_to_evict": flag,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from airflow_kftrain.specs.env import Env, env_list
@@ -10,7 +9,7 @@ from airflow_kftrain.specs.later import LATER
 from airflow_kftrain.specs.nouns import Check, check_fields, check_noun
 from airflow_kftrain.specs.pods import Pod, check_pod
 from airflow_kftrain.specs.resources import Resources, requirements
-from airflow_kftrain.specs.values import text, text_list, whole_number
+from airflow_kftrain.specs.values import Words, text, text_list, whole_number
 
 
 class Replica(NamedTuple):
@@ -21,8 +20,8 @@ class Replica(NamedTuple):
     # tuple.count gives way: authors know the word, and nobody counts in a Replica.
     count: int | str | None = None  # type: ignore[assignment]
     image: str | None = None
-    command: Sequence[str] | None = None
-    args: Sequence[str] | None = None
+    command: Words | None = None
+    args: Words | None = None
     env: Env | None = None
     container_resources: Resources | Any | None = None
     restart_policy: str | None = None

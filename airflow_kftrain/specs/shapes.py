@@ -4,17 +4,18 @@ An API server tells of a wrong field only after everything else has been done, a
 not at all: what has no schema there is dropped in silence. So the fields that authors write stand
 here, in a small language:
 
-    name!:str labels:labels ports:[Port] limits:{quantity} affinity:any
+    name!:str labels:labels ports:[Port] limits:{quantity} affinity:mapping
 
 `!` marks what has to be there and may not be empty, `[X]` a list, `{X}` a mapping with free keys,
 `a|b` one of these words or "", a capital letter a shape of the table. What lies deeper than authors
-usually go is `any`, and left to the server.
+usually go is `mapping` or `any`, and left to the server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
@@ -31,8 +32,8 @@ _VOLUME_SOURCES = (
 
 SHAPES: dict[str, str] = {
     "ObjectMeta": (
-        "name:str generateName:str namespace:str labels:labels annotations:annotations "
-        "finalizers:[str] ownerReferences:any"
+        "name:str generateName:str namespace:name labels:labels annotations:annotations "
+        "finalizers:[str] ownerReferences:[mapping]"
     ),
     "ReplicaSpec": "replicas:count restartPolicy:str template!:PodTemplate",
     "RunPolicy": (
@@ -46,11 +47,11 @@ SHAPES: dict[str, str] = {
     "TorchElasticPolicy": (
         "minReplicas:positive maxReplicas:positive maxRestarts:count nProcPerNode:positive "
         "rdzvBackend:str rdzvHost:str rdzvPort:count rdzvId:str rdzvConf:[RendezvousSetting] "
-        "standalone:bool metrics:[any]"
+        "standalone:bool metrics:[mapping]"
     ),
     "RendezvousSetting": "key!:str value!:str",
     "PaddleElasticPolicy": (
-        "minReplicas:positive maxReplicas:positive maxRestarts:count metrics:[any]"
+        "minReplicas:positive maxReplicas:positive maxRestarts:count metrics:[mapping]"
     ),
     "RuntimeRef": "name!:str apiGroup:str kind:str",
     "Initializer": "dataset:InitializerStep model:InitializerStep",
@@ -69,41 +70,41 @@ SHAPES: dict[str, str] = {
     "PodPatch": "metadata:PatchMeta spec:PodSpecPatch",
     "PatchMeta": "name:str namespace:str labels:labels annotations:annotations finalizers:[str]",
     "PodSpecPatch": (
-        "serviceAccountName:str nodeSelector:labels affinity:any tolerations:[Toleration] "
-        "schedulingGates:any volumes:[Volume] imagePullSecrets:[LocalReference] "
-        "securityContext:any terminationGracePeriodSeconds:count "
+        "serviceAccountName:str nodeSelector:labels affinity:mapping tolerations:[Toleration] "
+        "schedulingGates:[mapping] volumes:[Volume] imagePullSecrets:[LocalReference] "
+        "securityContext:mapping terminationGracePeriodSeconds:count "
         "initContainers:[ContainerPatch] containers:[ContainerPatch]"
     ),
-    "ContainerPatch": "name!:str env:[EnvVar] volumeMounts:[VolumeMount] securityContext:any",
+    "ContainerPatch": "name!:str env:[EnvVar] volumeMounts:[VolumeMount] securityContext:mapping",
     "PodTemplate": "metadata:PatchMeta spec!:PodSpec",
     "PodTemplatePart": "metadata:PatchMeta spec:PodSpec",
     "PodSpec": (
-        "containers:[Container] initContainers:[Container] ephemeralContainers:any "
+        "containers:[Container] initContainers:[Container] ephemeralContainers:[mapping] "
         "volumes:[Volume] restartPolicy:str activeDeadlineSeconds:positive "
-        "terminationGracePeriodSeconds:count nodeSelector:labels nodeName:str affinity:any "
-        "tolerations:[Toleration] topologySpreadConstraints:[any] priorityClassName:str "
-        "priority:int preemptionPolicy:str schedulerName:str schedulingGates:any "
-        "schedulingGroup:any workloadRef:any serviceAccountName:str serviceAccount:str "
-        "automountServiceAccountToken:bool imagePullSecrets:[LocalReference] securityContext:any "
-        "runtimeClassName:str hostname:str hostnameOverride:str subdomain:str "
-        "setHostnameAsFQDN:bool hostAliases:[any] hostNetwork:bool hostIPC:bool hostPID:bool "
-        "hostUsers:bool dnsConfig:any dnsPolicy:str enableServiceLinks:bool "
-        "shareProcessNamespace:bool readinessGates:[any] resourceClaims:[any] resources:any "
-        "os:any overhead:{quantity}"
+        "terminationGracePeriodSeconds:count nodeSelector:labels nodeName:str affinity:mapping "
+        "tolerations:[Toleration] topologySpreadConstraints:[mapping] priorityClassName:str "
+        "priority:int preemptionPolicy:str schedulerName:str schedulingGates:[mapping] "
+        "schedulingGroup:mapping workloadRef:mapping serviceAccountName:str serviceAccount:str "
+        "automountServiceAccountToken:bool imagePullSecrets:[LocalReference] "
+        "securityContext:mapping runtimeClassName:str hostname:str hostnameOverride:str "
+        "subdomain:str setHostnameAsFQDN:bool hostAliases:[mapping] hostNetwork:bool hostIPC:bool "
+        "hostPID:bool hostUsers:bool dnsConfig:mapping dnsPolicy:str enableServiceLinks:bool "
+        "shareProcessNamespace:bool readinessGates:[mapping] resourceClaims:[mapping] "
+        "resources:mapping os:mapping overhead:{quantity}"
     ),
     "Container": (
         "name!:name image:str command:[str] args:[str] env:[EnvVar] envFrom:[EnvFrom] "
-        "resources:ResourceRequirements volumeMounts:[VolumeMount] volumeDevices:[any] "
+        "resources:ResourceRequirements volumeMounts:[VolumeMount] volumeDevices:[mapping] "
         "ports:[Port] workingDir:str imagePullPolicy:Always|IfNotPresent|Never "
-        "securityContext:any lifecycle:any "
-        "livenessProbe:any readinessProbe:any startupProbe:any restartPolicy:str "
-        "restartPolicyRules:[any] resizePolicy:[any] stdin:bool stdinOnce:bool tty:bool "
+        "securityContext:mapping lifecycle:mapping "
+        "livenessProbe:mapping readinessProbe:mapping startupProbe:mapping restartPolicy:str "
+        "restartPolicyRules:[mapping] resizePolicy:[mapping] stdin:bool stdinOnce:bool tty:bool "
         "terminationMessagePath:str terminationMessagePolicy:File|FallbackToLogsOnError"
     ),
     "EnvVar": "name!:env_name value:env_value valueFrom:EnvSource",
     "EnvSource": (
         "secretKeyRef:KeyReference configMapKeyRef:KeyReference fieldRef:FieldReference "
-        "resourceFieldRef:ResourceReference fileKeyRef:any"
+        "resourceFieldRef:ResourceReference fileKeyRef:mapping"
     ),
     "KeyReference": "name!:str key!:str optional:bool",
     "FieldReference": "apiVersion:str fieldPath!:str",
@@ -111,13 +112,13 @@ SHAPES: dict[str, str] = {
     "EnvFrom": "prefix:str secretRef:SourceReference configMapRef:SourceReference",
     "SourceReference": "name!:str optional:bool",
     "LocalReference": "name!:str",
-    "ResourceRequirements": "requests:{quantity} limits:{quantity} claims:[any]",
+    "ResourceRequirements": "requests:{quantity} limits:{quantity} claims:[mapping]",
     "VolumeMount": (
         "name:str mountPath!:str subPath:str subPathExpr:str readOnly:bool "
         "recursiveReadOnly:str mountPropagation:str"
     ),
-    "Volume": "name!:name " + " ".join(f"{source}:any" for source in _VOLUME_SOURCES.split()),
-    "Port": "containerPort!:int name:str protocol:str hostPort:int hostIP:str",
+    "Volume": "name!:name " + " ".join(f"{source}:mapping" for source in _VOLUME_SOURCES.split()),
+    "Port": "containerPort!:positive name:str protocol:str hostPort:count hostIP:str",
     "Toleration": (
         "key:str operator:Exists|Equal|Lt|Gt value:str "
         "effect:NoSchedule|PreferNoSchedule|NoExecute tolerationSeconds:int"
@@ -186,11 +187,20 @@ def _any(field: str, value: Any) -> Any:
         }
     if isinstance(value, list):
         return [_any(f"{field}[{number}]", item) for number, item in enumerate(value)]
-    if value is None or value is LATER or isinstance(value, str | int | float):
+    if value is None or value is LATER or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and isfinite(value):
         return value
     raise InvalidSpec(
         field, f"must be text, a number, a list or a mapping, got a {type(value).__name__}"
     )
+
+
+def _mapping(field: str, value: Any) -> Any:
+    value = _plain_here(value)
+    if value is LATER or isinstance(value, Mapping):
+        return _any(field, value)
+    raise InvalidSpec(field, "must be a mapping", value=value)
 
 
 def _free_key(field: str, key: Any) -> Any:
@@ -215,6 +225,7 @@ _SCALARS: dict[str, Check] = {
     "annotations": values.annotation_map,
     "env_name": _env_name,
     "env_value": _env_value,
+    "mapping": _mapping,
     "any": _any,
 }
 

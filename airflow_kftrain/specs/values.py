@@ -14,6 +14,9 @@ from typing import Any
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
 
+Words = Sequence[str | int | float]
+"""A command or its arguments. Numbers are taken, since that is what they often are."""
+
 _Check = Callable[[str, Any], Any]
 
 _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,20}\s*")
@@ -102,7 +105,6 @@ def text(field: str, value: Any) -> Any:
 
 
 def text_list(field: str, value: Any) -> Any:
-    """A command or its arguments. Numbers are taken, since that is what they often are."""
     if value is LATER:
         return value
     if isinstance(value, str):
@@ -200,10 +202,6 @@ def label_map(field: str, value: Any) -> Any:
 
 def annotation_map(field: str, value: Any) -> Any:
     return _pairs(field, value, _key, _any_text)
-
-
-def text_map(field: str, value: Any) -> Any:
-    return _pairs(field, value, _any_text, _any_text)
 
 
 def _pairs(field: str, value: Any, check_key: _Check, check_value: _Check) -> Any:
