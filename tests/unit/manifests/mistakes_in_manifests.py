@@ -128,6 +128,26 @@ def shapes() -> Rows:
 
 def fields() -> Rows:
     yield wrong(
+        "an illegal namespace",
+        raw("batch/v1", "Job", {}, metadata={"namespace": "My Team"}),
+        "metadata.namespace",
+        "not a legal name",
+        "'My Team'",
+    )
+    yield wrong(
+        "no port",
+        raw_pytorch(Master=group(container(ports=[{"containerPort": 0}]))),
+        f"{MAIN}.ports[0].containerPort",
+        "at least 1",
+        "got 0",
+    )
+    yield wrong(
+        "a number where no number is",
+        raw_pytorch(Master=group(container(lifecycle={"sleep": float("nan")}))),
+        f"{MAIN}.lifecycle.sleep",
+        "must be text, a number",
+    )
+    yield wrong(
         "an unknown field on top",
         raw("batch/v1", "Job", {}, specs={}),
         "specs",
@@ -325,7 +345,7 @@ def templates() -> Rows:
         "a variable with value and source",
         raw_pytorch(
             Master=group(
-                container(env=[{"name": "A", "value": SECRET, "valueFrom": {"fileKeyRef": 1}}])
+                container(env=[{"name": "A", "value": SECRET, "valueFrom": {"fileKeyRef": {}}}])
             )
         ),
         f"{MAIN}.env[0]",

@@ -597,10 +597,18 @@ def commands() -> Rows:
         "must be a list of words",
     )
     yield wrong("an empty image", pytorch(image=""), "image", "must not be empty")
+    yield wrong("an image with blanks", pytorch(image="img\n"), "image", "blanks", "'img\\n'")
     yield wrong("a number for an image", pytorch(image=1), "image", "must be text", "got 1")
 
 
 def volumes() -> Rows:
+    yield wrong(
+        "a text for the source of a volume",
+        pytorch(pod=Pod(volumes=[{"name": "data", "persistentVolumeClaim": "data"}])),
+        "pod.volumes[0].persistentVolumeClaim",
+        "must be a mapping",
+        "'data'",
+    )
     yield wrong(
         "one volume", pytorch(pod=Pod(volumes={"name": "a"})), "pod.volumes", "must be a list"
     )
@@ -733,6 +741,13 @@ def containers() -> Rows:
 
 
 def placements() -> Rows:
+    yield wrong(
+        "a text for an affinity",
+        pytorch(pod=Pod(placement=Placement(affinity="zone=a"))),
+        "pod.placement.affinity",
+        "must be a mapping",
+        "'zone=a'",
+    )
     yield wrong(
         "a toleration as a mapping",
         pytorch(pod=Pod(placement=Placement(tolerations={"key": "gpu"}))),
@@ -1270,6 +1285,12 @@ def train_jobs() -> Rows:
         "pod.volume_mounts[1].mountPath",
         "is there twice",
         "'/d'",
+    )
+    yield wrong(
+        "a mount of no volume",
+        train(pod=Pod(volume_mounts=[{"mountPath": "/d"}])),
+        "pod.volume_mounts[0].name",
+        "must be given",
     )
     yield wrong(
         "two volumes of one name",

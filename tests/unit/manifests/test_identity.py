@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_kftrain import (
     Elastic,
     FromField,
+    InvalidSpec,
     MPIJob,
     Owner,
     Pod,
@@ -35,7 +36,7 @@ OWNER = Owner(
     ti_id="0199b4a0-0001",
 )
 LEGAL_LABEL = re.compile(r"(?:[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?")
-settle = settings(deadline=None, max_examples=100)
+settle = settings(deadline=None, max_examples=60)
 
 # Two texts side by side: whatever separates them may also be in them.
 awkward = st.text('ab,"/\\|-_.[] ', max_size=6)
@@ -247,6 +248,12 @@ def test_without_an_owner_a_manifest_keeps_its_name() -> None:
 
 def test_the_namespace_is_written() -> None:
     assert build_manifest(pytorch(), namespace="ml")["metadata"]["namespace"] == "ml"
+
+
+def test_an_illegal_namespace_is_refused() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        build_manifest(pytorch(), namespace="My Team")
+    assert caught.value.field == "namespace"
 
 
 # What is written on the pods

@@ -28,7 +28,7 @@ kinds = st.sampled_from(KINDS)
 legal_labels = st.text(string.ascii_letters + string.digits + "-_.", max_size=63).filter(
     LABEL.fullmatch
 )
-settle = settings(deadline=None, max_examples=150)
+settle = settings(deadline=None, max_examples=80)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from airflow_kftrain.manifests.patching import merge
 
 scalars = st.one_of(st.integers(0, 3), st.sampled_from(["a", "b", ""]), st.booleans())
 names = st.sampled_from(["a", "b", "c"])
-settle = settings(deadline=None, max_examples=150)
+settle = settings(deadline=None, max_examples=80)
 
 
 def named(key: str, more: dict[str, Any]) -> st.SearchStrategy[list[dict[str, Any]]]:

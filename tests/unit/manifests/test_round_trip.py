@@ -17,7 +17,7 @@ from .generated_specs import given_jobs, owners
 from .rich_specs import rich_specs
 
 Given = tuple[type[Any], dict[str, Any]]
-settle = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+settle = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 
 
 def build(job: Given, owner: Owner | None = None) -> dict[str, Any]:

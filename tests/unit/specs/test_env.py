@@ -16,7 +16,7 @@ names = st.from_regex(r"[A-Z][A-Z0-9_]{0,3}", fullmatch=True)
 variables = st.dictionaries(names, st.text(max_size=3), max_size=5).map(
     lambda values: [{"name": name, "value": value} for name, value in values.items()]
 )
-settle = settings(deadline=None, max_examples=100)
+settle = settings(deadline=None, max_examples=60)
 
 
 def read(listed: list[dict[str, Any]]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ numbers = st.one_of(
     st.integers(0, 999).map(lambda number: f"{number}."),
 )
 quantities = st.tuples(numbers, st.sampled_from(sorted(FACTORS)))
-settle = settings(deadline=None, max_examples=200)
+settle = settings(deadline=None, max_examples=100)
 
 
 def size(number: str, suffix: str) -> Decimal:
