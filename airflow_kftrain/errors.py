@@ -11,9 +11,15 @@ anything, so that every layer may raise them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
 _LONGEST_VALUE = 80
-_NOT_GIVEN = object()
+_DEEPEST = 3
+
+
+class _Value(Enum):
+    # An enumeration, since its members stay the same when an error is pickled.
+    NOT_GIVEN = "not given"
 
 
 class KfTrainError(Exception):
@@ -28,7 +34,7 @@ class InvalidSpec(KfTrainError):
     """
 
     def __init__(
-        self, field: str, problem: str, *, advice: str = "", value: object = _NOT_GIVEN
+        self, field: str, problem: str, *, advice: str = "", value: object = _Value.NOT_GIVEN
     ) -> None:
         super().__init__(field, problem)
         self.field = field
@@ -37,7 +43,7 @@ class InvalidSpec(KfTrainError):
         self.value = value
 
     def __str__(self) -> str:
-        got = "" if self.value is _NOT_GIVEN else f", got {shown(self.value)}"
+        got = "" if self.value is _Value.NOT_GIVEN else f", got {shown(self.value)}"
         advice = f" {self.advice}" if self.advice else ""
         where = f"{self.field}: " if self.field else ""
         return f"{where}{self.problem}{got}.{advice}"
@@ -58,11 +64,13 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _outline(value: object) -> str:
+def _outline(value: object, depth: int = 0) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: ..." for key in value) + "}"
     if hasattr(value, "_fields") or hasattr(value, "openapi_types"):
         return f"{type(value).__name__}(...)"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_outline, value)) + "]"
+        if depth == _DEEPEST:
+            return "[...]"
+        return "[" + ", ".join(_outline(item, depth + 1) for item in value) + "]"
     return repr(value)

@@ -40,6 +40,8 @@ class Role(NamedTuple):
     """A job without it is refused, or never gets going."""
     runs_command: bool = True
     """Runs the author's command; an MPI worker does not, it waits for the launcher."""
+    decides: bool = True
+    """Its end may end the job; a parameter server's or an evaluator's does not."""
     takes_devices: bool = True
     """Gets the GPUs of `container_resources`; an MPI launcher does not, it only starts ranks."""
 
@@ -186,7 +188,8 @@ _WORKER = Role("Worker", "worker")
 _MPI_LAUNCHER = Role(
     "Launcher", "launcher", pod="{job}-launcher", single=True, needed=True, takes_devices=False
 )
-_MPI_WORKER = Role("Worker", "worker", needed=True, runs_command=False)
+# Not needed: with runLauncherAsWorker the launcher may be all there is.
+_MPI_WORKER = Role("Worker", "worker", runs_command=False)
 
 PYTORCH_JOB = _v1("PyTorchJob", "pytorchjobs", "pytorchReplicaSpecs", (_MASTER, _WORKER), "pytorch")
 PYTORCH_JOB = PYTORCH_JOB._replace(
@@ -204,8 +207,8 @@ TF_JOB = _v1(
         Role("Chief", "chief", single=True),
         _MASTER,
         _WORKER,
-        Role("PS", "ps"),
-        Role("Evaluator", "evaluator"),
+        Role("PS", "ps", decides=False),
+        Role("Evaluator", "evaluator", decides=False),
     ),
     "tensorflow",
 )
@@ -221,7 +224,13 @@ XGBOOST_JOB = _v1(
     "xgboost",
 )
 
-PADDLE_JOB = _v1("PaddleJob", "paddlejobs", "paddleReplicaSpecs", (_MASTER, _WORKER), "paddle")
+PADDLE_JOB = _v1(
+    "PaddleJob",
+    "paddlejobs",
+    "paddleReplicaSpecs",
+    (_MASTER._replace(single=False), _WORKER),
+    "paddle",
+)
 PADDLE_JOB = PADDLE_JOB._replace(
     spec_fields=f"{PADDLE_JOB.spec_fields} elasticPolicy:PaddleElasticPolicy",
     elastic_key="elasticPolicy",
@@ -335,7 +344,7 @@ BATCH_JOB = JobKind(
     plural="jobs",
     operator="Kubernetes itself",
     # A worker is what the author of a single-node job wrote.
-    roles=(Role("node", "worker", pod="{job}"),),
+    roles=(Role("node", "worker", pod="{job}-{index}"),),
     selectors=Selectors(
         pods="batch.kubernetes.io/job-name={name}",
         leader="",

@@ -51,7 +51,8 @@ def author_field(kind: JobKind, job: JobSpec, field: str) -> str:
         if _starts(field, f"spec.{path}"):
             return f"run_policy.{name}{field[len(f'spec.{path}') :]}"
     if kind.replicas_key and field == f"spec.{kind.replicas_key}":
-        return "workers"
+        given = [role.field for role in kind.roles if getattr(job, role.field, None) is not None]
+        return f"{given[0]}.count" if given else "workers"
     if kind.template_key and _starts(field, f"spec.{kind.template_key}"):
         return _in_a_group(job, kind.roles[0], field[len("spec") :])
     for role in kind.roles if kind.replicas_key else ():

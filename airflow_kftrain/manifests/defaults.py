@@ -42,10 +42,12 @@ def _run_policy(kind: JobKind, spec: dict[str, Any]) -> None:
     paths = kind.run_policy
     if "clean_pods" in paths:
         # The operator's own None leaves workers running, with their GPUs, when the master is done.
-        put(spec, paths["clean_pods"], "Running")
+        # An MPIJob v1 has a second place for it, which counts less.
+        put(spec, paths["clean_pods"], spec.get("cleanPodPolicy") or "Running")
     if kind.ttl_default:
         put(spec, paths["ttl"], _DAY)
-    if kind.backoff_default is not None:
+    # With a limit for each index the limit of all has to stay open.
+    if kind.backoff_default is not None and spec.get("backoffLimitPerIndex") is None:
         put(spec, paths["backoff_limit"], kind.backoff_default)
 
 
@@ -55,14 +57,19 @@ def _groups(kind: JobKind, manifest: dict[str, Any]) -> None:
         if group.get("replicas") == 0:
             del spec[kind.replicas_key][role]
     restarting = _restarts(kind, spec)
-    most = get(spec, f"{kind.elastic_key}.maxReplicas") if kind.elastic_key else None
+    elastic = spec.get(kind.elastic_key) if kind.elastic_key else None
     for role, group in role_groups(kind, manifest).items():
         group.setdefault("restartPolicy", "OnFailure" if restarting else "Never")
-        if any(row.name == role and row.single for row in kind.roles):
-            # Left out, it is refused by the webhook.
-            group.setdefault("replicas", 1)
-        elif most is not None:
-            group.setdefault("replicas", most)
+        # Left out, a webhook refuses it for some roles, and it is 0 for an MPI worker.
+        group.setdefault("replicas", _count(kind, role, elastic))
+
+
+def _count(kind: JobKind, role: str, elastic: Any) -> Any:
+    if elastic is LATER:
+        return LATER
+    if not elastic or any(row.name == role and row.single for row in kind.roles):
+        return 1
+    return elastic.get("maxReplicas") or elastic.get("minReplicas") or 1
 
 
 def _restarts(kind: JobKind, spec: dict[str, Any]) -> bool:

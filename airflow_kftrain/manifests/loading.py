@@ -14,6 +14,7 @@ from airflow_kftrain.specs.raw_manifest import RawManifest
 from airflow_kftrain.specs.replicas import Replica
 
 _ENDINGS = (".yaml", ".yml", ".json")
+_MOST_PARTS = 100_000
 
 
 def load_files(spec: Any) -> Any:
@@ -79,17 +80,50 @@ def _read_file(field: str, path: str) -> str:
         raise InvalidSpec(field, "is not the path of a text in UTF-8", value=path) from error
 
 
+def _check_nodes(field: str, origin: str, roots: list[Any]) -> None:
+    """What YAML takes and nobody means: a key twice in one mapping, of which it keeps the last; a
+    part that holds itself; aliases of aliases that unfold without end."""
+    waiting: list[tuple[Any, tuple[int, ...]]] = [(node, ()) for node in roots if node]
+    seen = 0
+    while waiting:
+        node, above = waiting.pop()
+        seen += 1
+        if id(node) in above or seen > _MOST_PARTS:
+            raise InvalidSpec(field, f"{origin} unfolds without end: a part holds itself")
+        if isinstance(node.value, list):
+            _check_keys(field, origin, node.value)
+            inside = (*above, id(node))
+            waiting += [
+                (item[-1] if isinstance(item, tuple) else item, inside) for item in node.value
+            ]
+
+
+def _check_keys(field: str, origin: str, items: list[Any]) -> None:
+    keys = set()
+    for key in (item[0] for item in items if isinstance(item, tuple)):
+        if isinstance(key.value, str) and key.value in keys:
+            line = key.start_mark.line + 1
+            raise InvalidSpec(field, f"{origin} has a key twice, in line {line}", value=key.value)
+        # A key may be a mapping itself, which is refused later, and "<<" may come several times.
+        if isinstance(key.value, str) and key.value != "<<":
+            keys.add(key.value)
+
+
 def _parse(field: str, text: str, origin: str) -> dict[str, Any]:
     import yaml  # costs more than all the rest of this layer, and few tasks need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        nodes = list(yaml.compose_all(text, Loader=loader))
+        _check_nodes(field, origin, nodes)
         documents = [item for item in yaml.load_all(text, Loader=loader) if item is not None]
-    except yaml.YAMLError as error:
-        # Without the line itself, which may hold a secret.
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # Without the text itself, which may hold a secret. What the constructors of dates and
+        # other tags say quotes it.
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
+        syntax = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
+        problem = getattr(error, "problem", "") if syntax else "a value cannot be read"
         raise InvalidSpec(field, f"{origin} is not YAML{line}: {problem}") from None
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise InvalidSpec(

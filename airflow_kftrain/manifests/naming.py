@@ -35,6 +35,9 @@ def longest_suffix(kind: JobKind, spec: Mapping[str, Any]) -> int:
             if role.name not in replicas:
                 continue
             count = max(replicas[role.name].get("replicas", 1), most)
+        elif kind.template_key:
+            # Only of an indexed Job are they numbered, but a short name does no harm.
+            count = spec.get("completions") or 1
         last = max(count - 1, 0)
         pod = role.pod.format(job="", role=role.name.lower(), index=last)
         lengths.append(len(pod))

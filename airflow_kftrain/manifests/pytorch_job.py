@@ -16,7 +16,8 @@ from airflow_kftrain.specs.policies import RunPolicy
 from airflow_kftrain.specs.pytorch_job import PyTorchJob
 from airflow_kftrain.specs.replicas import Replica
 
-_LAUNCHERS = ("torch.distributed.", "accelerate", "deepspeed")
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
+_LAUNCHER_MODULES = ("torch.distributed.", "accelerate.", "deepspeed.")
 
 
 def build_pytorch_job(job: PyTorchJob) -> dict[str, Any]:
@@ -54,7 +55,8 @@ def _elastic_policy(elastic: Elastic) -> dict[str, Any]:
         "maxRestarts": elastic.max_restarts,
         "rdzvBackend": "c10d",
         "rdzvId": elastic.rdzv_id,
-        "rdzvConf": [{"key": key, "value": value} for key, value in settings.items()],
+        # Sorted, since the order must not make it another job.
+        "rdzvConf": [{"key": key, "value": settings[key]} for key in sorted(settings)],
         "metrics": elastic.metrics,
     }
     return {key: value for key, value in policy.items() if value is not None}
@@ -75,7 +77,7 @@ def _under_torchrun(job: PyTorchJob, worker: Replica, elastic: Elastic) -> Repli
         if elastic.max_restarts is not None:
             variables["PET_MAX_RESTARTS"] = _as_text(elastic.max_restarts)
     command, args = command_of(job, worker)
-    if _is_program(command):
+    if _is_program(command, args):
         # --no_python: the command names its own interpreter and that interpreter's options. With
         # an underscore, since torch 1 knows no dash.
         standalone = ["--standalone"] if alone else []
@@ -83,26 +85,36 @@ def _under_torchrun(job: PyTorchJob, worker: Replica, elastic: Elastic) -> Repli
     return worker._replace(command=command, args=args, env=_with(job, worker, variables))
 
 
-def _is_program(command: Any) -> bool:
+def _is_program(command: Any, args: Any) -> bool:
     """A Python program, unless it is a launcher of its own."""
     if not isinstance(command, list) or not command or LATER in command:
         return False
-    if not command[0].rpartition("/")[2].startswith("python"):
+    if not _base_name(command[0]).startswith("python"):
         return False
-    return not _module(command).startswith(_LAUNCHERS)
+    words = [*command[1:], *(args if isinstance(args, list) else [])]
+    program = _program(words)
+    if program.endswith(".py"):
+        return True
+    return program not in _LAUNCHERS and not program.startswith(_LAUNCHER_MODULES)
 
 
-def _module(command: list[Any]) -> str:
-    """The module that `python -m` runs; "" where it runs a script, whose arguments are its own."""
-    words = iter(command[1:])
-    for word in words:
+def _program(words: list[Any]) -> str:
+    """The module or the script that Python runs with these words behind it."""
+    following = iter(words)
+    for word in map(str, following):
         if word == "-m":
-            return str(next(words, ""))
+            return str(next(following, ""))
+        if word.startswith("-m"):
+            return word[2:]
         if word in ("-W", "-X"):
-            next(words, None)
-        elif not str(word).startswith("-"):
-            break
+            next(following, None)
+        elif not word.startswith("-"):
+            return _base_name(word)
     return ""
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _with(job: PyTorchJob, worker: Replica, variables: Mapping[str, str]) -> Any:

@@ -71,11 +71,24 @@ def _check_groups(kind: JobKind, manifest: Mapping[str, Any]) -> None:
             raise InvalidSpec(
                 f"{field}.{name}.replicas", "there is exactly one", value=group["replicas"]
             )
+    _check_company(kind, field, groups)
+
+
+def _check_company(kind: JobKind, field: str, groups: Mapping[str, Any]) -> None:
+    """Roles that have to be there, and roles that cannot be there together."""
+    rows = {role.name: role for role in kind.roles}
     for role in kind.roles:
         if role.needed and role.name not in groups:
             raise InvalidSpec(
                 f"{field}.{role.name}", f"{kind.kind} needs at least one {role.field}"
             )
+    if not any(rows[name].decides for name in groups):
+        raise InvalidSpec(
+            field,
+            f"has no role that decides over the end of a {kind.kind}, which would never end",
+            value=list(groups),
+            advice=f"Add one of {', '.join(role.name for role in kind.roles if role.decides)}.",
+        )
     leaders = [name for name in groups if rows[name].single]
     if len(leaders) > 1:
         raise InvalidSpec(f"{field}.{leaders[1]}", f"cannot go together with {leaders[0]}")
@@ -119,6 +132,7 @@ def _check_elastic(kind: JobKind, manifest: Mapping[str, Any]) -> None:
     least, most = policy.get("minReplicas"), policy.get("maxReplicas")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise InvalidSpec(f"{field}.minReplicas", f"more than maxReplicas, {most}", value=least)
+    _check_elastic_count(kind, manifest, least, most)
     if not kind.rendezvous_id:
         return
     if "Master" in role_groups(kind, manifest):
@@ -134,15 +148,24 @@ def _check_elastic(kind: JobKind, manifest: Mapping[str, Any]) -> None:
         )
 
 
+def _check_elastic_count(kind: JobKind, manifest: Mapping[str, Any], least: Any, most: Any) -> None:
+    """The nodes would wait for others that never come, or be more than they may."""
+    for role, group in role_groups(kind, manifest).items():
+        count, decides = group["replicas"], kind.role(role).single
+        if decides or not isinstance(count, int):
+            continue
+        too_few = isinstance(least, int) and count < least
+        if too_few or (isinstance(most, int) and count > most):
+            raise InvalidSpec(
+                f"spec.{kind.replicas_key}.{role}.replicas",
+                f"not between minReplicas, {least}, and maxReplicas, {most}",
+                value=count,
+                advice="Leave it out for as many as there may be.",
+            )
+
+
 def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> None:
-    if get(template, "metadata.labels") is not LATER and QUEUE_LABEL in (
-        get(template, "metadata.labels") or {}
-    ):
-        raise InvalidSpec(
-            f"{path}.metadata.labels[{QUEUE_LABEL!r}]",
-            "must not be on pods: Kueue would hold back each of them by itself",
-            advice="Give the job a queue_name; in a manifest, label the resource.",
-        )
+    _check_labels(path, template)
     spec = template["spec"]
     if kind.template_key:
         one_of(f"{path}.spec.restartPolicy", spec.get("restartPolicy"), kind.restart_policies)
@@ -169,6 +192,16 @@ def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> No
             f"{path}.spec.containers",
             f"one container must be called {kind.container!r}",
             value=sorted(names),
+        )
+
+
+def _check_labels(path: str, template: Mapping[str, Any]) -> None:
+    labels = get(template, "metadata.labels")
+    if isinstance(labels, Mapping) and QUEUE_LABEL in labels:
+        raise InvalidSpec(
+            f"{path}.metadata.labels[{QUEUE_LABEL!r}]",
+            "must not be on pods: Kueue would hold back each of them by itself",
+            advice="Give the job a queue_name; in a manifest, label the resource.",
         )
 
 
@@ -225,6 +258,9 @@ def _check_patches(kind: JobKind, spec: Mapping[str, Any]) -> None:
     _refuse_twice("spec", spec, "runtimePatches", "manager")
     steps = {role.name for role in kind.roles}
     for field, pod in _patched_pods(patches):
+        _check_labels(field, pod)
+        if not isinstance(pod.get("spec"), Mapping):
+            continue
         _refuse_twice(f"{field}.spec", pod["spec"], "volumes", "name")
         for where, container in containers_of(pod):
             _refuse_twice(f"{field}.{where}", container, "volumeMounts", "mountPath")
@@ -249,7 +285,7 @@ def _patched_pods(patches: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, An
             listed(jobs, "replicatedJobs") if isinstance(jobs, Mapping) else ()
         ):
             pod = get(job, "template.spec.template")
-            if isinstance(get(pod, "spec"), Mapping):
+            if isinstance(pod, Mapping):
                 yield (
                     f"spec.runtimePatches[{number}].{path}.replicatedJobs[{place}]"
                     ".template.spec.template",

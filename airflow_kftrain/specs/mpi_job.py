@@ -44,6 +44,8 @@ class MPIJob(JobSpec):
             }
         )
         self._refuse_both("workers", "launcher", "worker")
+        if isinstance(self.worker, Replica) and self.worker.count is not None:
+            positive("worker.count", self.worker.count)
         if self.workers is None and self.worker is None:
             raise InvalidSpec(
                 "workers",

@@ -39,7 +39,8 @@ class RunPolicy(NamedTuple):
     active_deadline: timedelta | None = None
     """How long the job may be active before the cluster ends it."""
     backoff_limit: int | str | None = None
-    """Restarts of containers (MPI v2beta1 and single-node jobs: new pods) before the job fails."""
+    """The job fails once its containers have restarted this often, so 1 allows no restart yet. MPI
+    v2beta1 and single-node jobs count new pods, and 1 allows one."""
     suspend: bool | None = None
     managed_by: str | None = None
     scheduling: SchedulingPolicy | None = None

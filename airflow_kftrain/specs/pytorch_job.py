@@ -32,6 +32,8 @@ class PyTorchJob(JobSpec):
                 "elastic": check_elastic,
             }
         )
+        if isinstance(self.master, Replica) and self.master.count not in (None, 1, LATER):
+            raise InvalidSpec("master.count", "there is exactly one", value=self.master.count)
         self._refuse_both("workers", "master", "worker", "elastic")
         if self.elastic is not None:
             self._check_elastic()

@@ -30,6 +30,9 @@ _VOLUME_SOURCES = (
     "secret storageos vsphereVolume"
 )
 
+_FEW = 12
+"""So many fields can be named in an error."""
+
 SHAPES: dict[str, str] = {
     "ObjectMeta": (
         "name:str generateName:str namespace:name labels:labels annotations:annotations "
@@ -342,7 +345,7 @@ def _unknown_field(field: str, key: object, known: Mapping[str, str]) -> Invalid
     from difflib import get_close_matches  # only needed on the way to an error
 
     close = get_close_matches(str(key), known, n=1)
-    advice = (
-        f"Did you mean {close[0]!r}?" if close else f"Known here are {', '.join(sorted(known))}."
-    )
+    advice = f"Did you mean {close[0]!r}?" if close else ""
+    if not close and len(known) <= _FEW:
+        advice = f"Known here are {', '.join(sorted(known))}."
     return InvalidSpec(_below(field, key), "there is no such field", advice=advice)

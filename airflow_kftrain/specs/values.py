@@ -82,7 +82,7 @@ def seconds(field: str, value: Any, *, least: int = 0) -> Any:
     except InvalidSpec as error:
         raise InvalidSpec(
             field,
-            f"must be a timedelta of at least {least} seconds, and 68 years at most",
+            f"must be a timedelta of at least {least} s, and 68 years at most",
             value=value,
             advice="Write timedelta(minutes=10), say.",
         ) from error

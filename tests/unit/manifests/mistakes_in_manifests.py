@@ -516,12 +516,6 @@ def other_kinds() -> Rows:
         "MPIJob needs at least one launcher",
     )
     yield wrong(
-        "MPI without workers",
-        raw_mpi(Launcher=group(), Worker=group(replicas=0)),
-        "spec.mpiReplicaSpecs.Worker",
-        "MPIJob needs at least one worker",
-    )
-    yield wrong(
         "two launchers",
         raw_mpi(Launcher=group(replicas=2), Worker=group()),
         "spec.mpiReplicaSpecs.Launcher.replicas",

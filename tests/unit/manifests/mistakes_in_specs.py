@@ -203,6 +203,7 @@ def numbers() -> Rows:
         "two masters", pytorch(master=Replica(count=2)), "master.count", "exactly one", "got 2"
     )
     yield wrong("two chiefs", tf(chief=Replica(count=2)), "chief.count", "exactly one", "got 2")
+    yield wrong("nobody", tf(ps=Replica(count=0)), "ps.count", "would do nothing")
     yield wrong("no TF workers", tf(workers=0), "workers", "would do nothing")
     yield wrong(
         "two launchers",
@@ -213,7 +214,7 @@ def numbers() -> Rows:
     )
     yield wrong("no MPI workers", mpi(workers=0), "workers", "at least 1", "got 0")
     yield wrong(
-        "no MPI worker", mpi(worker=Replica(count=0)), "worker", "needs at least one worker"
+        "no MPI worker", mpi(worker=Replica(count=0)), "worker.count", "at least 1", "got 0"
     )
     yield wrong("no slots", mpi(slots_per_worker=0), "slots_per_worker", "at least 1", "got 0")
     yield wrong(
@@ -1014,7 +1015,7 @@ def policies() -> Rows:
         "a negative ttl",
         given(ttl=timedelta(seconds=-1)),
         "run_policy.ttl",
-        "must be a timedelta of at least 0 seconds",
+        "must be a timedelta of at least 0 s",
     )
     yield wrong(
         "half a second", given(ttl=timedelta(seconds=0.5)), "run_policy.ttl", "whole seconds"
@@ -1024,7 +1025,7 @@ def policies() -> Rows:
         "no time at all",
         given(active_deadline=timedelta(0)),
         "run_policy.active_deadline",
-        "at least 1 seconds",
+        "at least 1 s",
     )
     yield wrong("an uncertain flag", given(suspend="later"), "run_policy.suspend", "True or False")
     yield wrong(

@@ -132,6 +132,12 @@ def test_a_clean_up_of_the_author_stays(clean_pods: str) -> None:
     assert build_manifest(job)["spec"]["runPolicy"]["cleanPodPolicy"] == clean_pods
 
 
+def test_the_second_place_of_mpi_v1_for_a_clean_up_counts_where_it_is_the_only_one() -> None:
+    job = raw("kubeflow.org/v1", "MPIJob", "mpiReplicaSpecs", "mpi", Launcher={}, Worker={})
+    job.manifest["spec"]["cleanPodPolicy"] = "All"  # type: ignore[index]
+    assert build_manifest(job)["spec"]["runPolicy"]["cleanPodPolicy"] == "All"
+
+
 @pytest.mark.parametrize(
     ("spec", "ttl"),
     [
@@ -200,7 +206,6 @@ def test_a_run_policy_is_always_there_since_kubeflows_own_client_cannot_read_wit
     [
         (PyTorchJob(image="img", workers=0), ["Master"]),
         (PyTorchJob(image="img", worker=Replica(count=0)), ["Master"]),
-        (PyTorchJob(image="i", master=Replica(count=0), worker=Replica()), ["Worker"]),
         (TFJob(image="i", worker=Replica(), ps=Replica(count="0")), ["Worker"]),
         (TFJob(image="i", worker=Replica(), chief=Replica(count=0)), ["Worker"]),
         (

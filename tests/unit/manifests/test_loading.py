@@ -161,3 +161,55 @@ def test_text_is_checked_at_parse_unless_it_is_a_template() -> None:
 def test_only_a_spec_can_be_built(source: Any) -> None:
     with pytest.raises(TypeError, match="built from a spec"):
         build_manifest(source)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "day: 2026-02-30",
+        "a: !!int hunter2",
+        "a: !!timestamp hunter2",
+        "password: !hunter2 x",
+        "a: *hunter2",
+        "a: &a {hunter2: *a}",
+        "a: &a [[*a]]",
+        "hunter2: [1",
+    ],
+)
+def test_what_yaml_cannot_hold_is_refused_without_being_shown(line: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        build_manifest(RawManifest(f"kind: PyTorchJob\n{line}"))
+    assert refused.value.field == "manifest"
+    assert "hunter2" not in str(refused.value)
+
+
+def test_text_that_cannot_be_encoded_is_refused() -> None:
+    with pytest.raises(InvalidSpec):
+        build_manifest(RawManifest("\ud800"))
+
+
+def test_aliases_that_unfold_without_end_are_refused() -> None:
+    lines = ["a0: &a0 [1, 1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
+    with pytest.raises(InvalidSpec, match="unfolds"):
+        build_manifest(RawManifest("\n".join(lines)))
+
+
+def test_a_key_that_is_there_twice_is_refused() -> None:
+    text = "kind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n    Master: {}\n    Master: {}\n"
+    with pytest.raises(InvalidSpec, match="a key twice, in line 5, got 'Master'"):
+        build_manifest(RawManifest(text))
+
+
+def test_aliases_and_merged_keys_are_fine() -> None:
+    text = """
+        apiVersion: batch/v1
+        kind: Job
+        metadata:
+          labels: &labels {team: vision}
+          annotations: {<<: *labels, <<: {a: b}}
+        spec:
+          template: {spec: {containers: [{name: a, image: img}]}}
+    """
+    metadata = build_manifest(RawManifest(text))["metadata"]
+    assert metadata["labels"] == {"team": "vision"}
+    assert metadata["annotations"] == {"team": "vision", "a": "b"}

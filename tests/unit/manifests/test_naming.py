@@ -111,7 +111,8 @@ def test_a_name_stays_readable(parts: tuple[str, ...], room: int, name: str) -> 
         ),
         (MPI_JOB_V2, {"mpiReplicaSpecs": {"Launcher": {}}}, "-launcher"),
         (TRAIN_JOB, {}, "-dataset-initializer-0-999-xxxxx"),
-        (BATCH_JOB, {}, ""),
+        (BATCH_JOB, {}, "-0"),
+        (BATCH_JOB, {"completions": 100}, "-99"),
     ],
 )
 def test_the_longest_name_that_is_made_from_a_jobs(

@@ -55,8 +55,8 @@ def test_what_torchrun_is_told_through_the_operator() -> None:
         "rdzvBackend": "c10d",
         "rdzvConf": [
             {"key": "join_timeout", "value": "5"},
-            {"key": "read_timeout", "value": "120"},
             {"key": "last_call_timeout", "value": "30"},
+            {"key": "read_timeout", "value": "120"},
         ],
         "metrics": [{"type": "Resource"}],
     }

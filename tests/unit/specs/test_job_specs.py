@@ -37,7 +37,6 @@ def counts(job: Any) -> dict[str, Any]:
         (PyTorchJob(master=Replica()), {"Master": 1, "Worker": 0}),
         (PyTorchJob(worker=Replica()), {"Master": 1, "Worker": 1}),
         (PyTorchJob(worker=Replica(count=3)), {"Master": 1, "Worker": 3}),
-        (PyTorchJob(master=Replica(count=0), worker=Replica()), {"Master": 0, "Worker": 1}),
         (PyTorchJob(elastic=Elastic(nodes="2:5")), {"Worker": 5}),
         (PyTorchJob(elastic=Elastic(nodes=2), worker=Replica()), {"Worker": 2}),
         (PyTorchJob(elastic=LATER), {"Worker": LATER}),

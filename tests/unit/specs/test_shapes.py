@@ -42,6 +42,10 @@ def test_text_becomes_what_belongs_there() -> None:
     }
 
 
+def test_some_numbers_may_be_negative() -> None:
+    assert conform({"tolerationSeconds": "-1"}, "Toleration", "t") == {"tolerationSeconds": -1}
+
+
 def test_what_comes_back_is_a_copy_to_its_depth() -> None:
     given = {"name": "data", "csi": {"driver": "x", "attributes": {"a": [1]}}}
     copied = conform(given, "Volume", "v")
