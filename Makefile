@@ -10,7 +10,7 @@ unexport PYTHONPATH PYTHONHOME
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: venv
 venv: ## the virtual environment of all the others, .venv
@@ -43,6 +43,20 @@ test-pure: ## the unit tests without Airflow, for another Python: make test-pure
 	venv=.venv-pure-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
 	scripts/make-venv "$$venv" constraints.txt '--group pure' '--no-deps -e .' && \
 	"$$venv/bin/python" -m pytest tests/unit
+
+.PHONY: control-plane
+control-plane: venv ## build a real Kubernetes with the real operators, for tests; needs Go
+	$(BIN)/python -m tests.control_plane build
+
+PROFILE := training-operator
+
+.PHONY: control-plane-up
+control-plane-up: venv ## start it and keep it until Ctrl-C; another one: PROFILE=mpi-operator
+	@$(BIN)/python -m tests.control_plane up --profile $(PROFILE)
+
+.PHONY: test-real
+test-real: control-plane ## the tests on that real Kubernetes
+	$(BIN)/python -m pytest tests/real
 
 .PHONY: docs
 docs: venv ## write the generated pages anew
