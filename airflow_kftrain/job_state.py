@@ -23,7 +23,7 @@ class Phase(str, Enum):
     STARTING = "Starting"
     RUNNING = "Running"
     RESTARTING = "Restarting"
-    """The operator is replacing pods that failed."""
+    """Pods failed, and the operator has not given the job up: most replace them."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     GONE = "Gone"
@@ -59,6 +59,8 @@ class JobState(NamedTuple):
     replicas: tuple[ReplicaCount, ...] = ()
     starting_since: datetime | None = None
     """Creation, or the last resume: time in a queue does not count as starting."""
+    restarting_since: datetime | None = None
+    """When the operator said so, None in every other phase."""
     started: datetime | None = None
     finished: datetime | None = None
     deadline: datetime | None = None
@@ -69,9 +71,11 @@ class JobState(NamedTuple):
     """The operator has written something. An empty status can last for ever: no operator, or one
     that refused the job in silence."""
     self_healing: bool = False
-    """Failing pods are the operator's to judge: it replaces them, or counts their restarts."""
+    """Elastic: it goes on with fewer pods. A limit of restarts is something else, since no restart
+    mends an image name or makes a Secret appear."""
     restarts_counted: bool = False
-    """It gives up by itself after so many; an elastic job without a limit crashes for ever."""
+    """The operator gives up by itself after so many crashes. Without a limit an elastic job
+    crashes for ever."""
 
     def after(self, previous: JobState | None) -> JobState:
         """This state, seen after `previous` of the same job: phases do not step back.
@@ -87,7 +91,9 @@ class JobState(NamedTuple):
             return self
         # A queue may have stopped and resumed the job between two looks: then it really starts.
         resumed = (self.starting_since or _LONG_AGO) > (previous.starting_since or _LONG_AGO)
-        return self if resumed else self._replace(phase=previous.phase)
+        if resumed:
+            return self
+        return self._replace(phase=previous.phase, restarting_since=previous.restarting_since)
 
 
 GONE = JobState(Phase.GONE, message="the job is no longer there")
@@ -100,25 +106,25 @@ def read_state(kind: JobKind, resource: object) -> JobState:
     spec = read_mapping(root.get("spec"))
     created = read_time(read_mapping(root.get("metadata")).get("creationTimestamp"))
     conditions = _read_conditions(status)
+    resumed = _last_resume(conditions)
     verdict = _verdict(kind, status, conditions)
-    current = verdict or _current(kind, status, spec, conditions)
-    resumed = (item.time for item in conditions if item.type == "Suspended" and not item.is_true)
-    starting_since = max((time for time in (created, *resumed) if time), default=None)
+    current = verdict or _current(kind, status, spec, _said_since(resumed, conditions))
+    starting_since = max((time for time in (created, resumed) if time), default=None)
     started = read_time(status.get("startTime"))
-    restarts_counted = _restarts_counted(kind, spec)
     return JobState(
         phase=current.phase,
         reason=current.reason,
         message=current.message,
         replicas=tuple(_replicas(kind, status)),
         starting_since=starting_since,
+        restarting_since=current.time if current.phase is Phase.RESTARTING else None,
         started=started,
         finished=(read_time(status.get("completionTime")) or current.time) if verdict else None,
         deadline=_deadline(kind, spec, started or starting_since, current.phase),
         progress=_percent(read_mapping(status.get("trainerStatus")).get("progressPercentage")),
         acknowledged=any(status.values()),
-        self_healing=restarts_counted or isinstance(_at(spec, kind.elastic_key), dict),
-        restarts_counted=restarts_counted,
+        self_healing=isinstance(_at(spec, kind.elastic_key), dict),
+        restarts_counted=_restarts_counted(kind, spec),
     )
 
 
@@ -220,11 +226,27 @@ def _current(
     return current
 
 
+def _last_resume(conditions: Iterable[_Condition]) -> datetime | None:
+    times = (item.time for item in conditions if item.type == "Suspended" and not item.is_true)
+    return max((time for time in times if time), default=None)
+
+
+def _said_since(resumed: datetime | None, conditions: list[_Condition]) -> list[_Condition]:
+    """What was said before the last resume is over: Restarting stays True through a suspension.
+
+    What was said in the very second of the resume counts, since a job that is quick may run then.
+    """
+    if resumed is None:
+        return conditions
+    return [item for item in conditions if (item.time or _LONG_AGO) >= resumed]
+
+
 def _newest(conditions: Iterable[_Condition]) -> _Condition | None:
     """The newest that is True, whatever the order of the list."""
     return max(
         (condition for condition in conditions if condition.is_true),
         key=lambda item: (
+            item.time is not None,
             item.time or _LONG_AGO,
             _PHASES.get(item.type, _NO_PHASE)[0],
             item.reason,
@@ -236,11 +258,17 @@ def _newest(conditions: Iterable[_Condition]) -> _Condition | None:
 
 def _counts_show_running(kind: JobKind, status: Mapping[str, Any]) -> bool:
     """For kinds without a Running condition. `active` alone shows nothing: it counts pods that
-    are still Pending."""
+    are still Pending. A child job that comes before the training shows nothing either: the
+    training may wait for a node long after the data are there."""
     if kind.status.running == "condition":
         return False
-    of_children = kind.status.running == "child jobs"
-    counted = read_mappings(status.get("jobsStatus")) if of_children else [status]
+    counted = [status]
+    if kind.status.running == "child jobs":
+        counted = [
+            child
+            for child in read_mappings(status.get("jobsStatus"))
+            if child.get("name") not in kind.status.before_training
+        ]
     return any(_count(item, key) for item in counted for key in ("ready", "succeeded", "failed"))
 
 

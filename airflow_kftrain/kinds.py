@@ -69,6 +69,8 @@ class StatusWords(NamedTuple):
     """What shows that it runs: a Running condition, counts of child jobs, counts of pods."""
     failed_needs_completion: bool = False
     """A Failed condition is final only once `completionTime` is set."""
+    before_training: tuple[str, ...] = ()
+    """Child jobs, and so roles, that fetch what the training needs: they are no training."""
 
 
 class JobKind(NamedTuple):
@@ -330,7 +332,11 @@ TRAIN_JOB = JobKind(
         "DMLC_TASK_ID",
         "DMLC_NUM_WORKER",
     ),
-    status=StatusWords(succeeded="Complete", running="child jobs"),
+    status=StatusWords(
+        succeeded="Complete",
+        running="child jobs",
+        before_training=("dataset-initializer", "model-initializer"),
+    ),
     leaves=(
         "After a failure the pods are gone, exit codes and logs with them: they are read while "
         "they live. After success they stay until the TrainJob is deleted."

@@ -58,7 +58,9 @@ def _facts(kind: JobKind) -> dict[str, str]:
     return {
         "main container": f"`{kind.container}`" + (" (demanded)" if kind.container_needed else ""),
         "needed roles": ", ".join(needed),
-        "`/dev/shm` in memory": "by default, unless the manifest is raw" if kind.shared_memory else "",
+        "`/dev/shm` in memory": "by default, unless the manifest is raw"
+        if kind.shared_memory
+        else "",
         "run policy": _code(has),
         "refused in a run policy": _code(lacks),
         "restart policies": _code(kind.restart_policies),

@@ -142,14 +142,17 @@ def _startup_limits(
     timeouts: Timeouts,
     waits_for: str,
 ) -> Iterator[_Limit]:
-    """Only while STARTING: in a queue the clock stands still, and starts anew at the resume."""
-    if state.phase is not Phase.STARTING:
+    """Only while STARTING or RESTARTING: in a queue the clock stands still, and starts anew at the
+    resume. What is under way as its pods show has no such limit, whatever the status says."""
+    restarts = state.phase is Phase.RESTARTING
+    if not restarts and state.phase is not Phase.STARTING:
         return
-    at = _after(state.starting_since, timeouts.startup)
-    if at:
+    since = state.restarting_since if restarts else state.starting_since
+    at = _after(_last_end(kind, since, pods), timeouts.startup)
+    if at and not _is_under_way(kind, pods):
         words = (
-            f"The {kind.kind} did not start within {timeouts.startup} (Timeouts.startup). "
-            f"{waits_for}"
+            f"The {kind.kind} did not {'come back' if restarts else 'start'} within "
+            f"{timeouts.startup} (Timeouts.startup). {waits_for}"
         )
         yield _Limit(at, _not_started("StartupTimeout", words))
     at = _after(state.starting_since, timeouts.operator)
@@ -162,6 +165,39 @@ def _startup_limits(
             "events say so."
         )
         yield _Limit(at, _not_started("OperatorTimeout", words))
+
+
+def _is_under_way(kind: JobKind, pods: Sequence[PodState]) -> bool:
+    """The leader runs, or what comes before the training does, or all pods there are.
+
+    mpi-operator calls a job running only when all workers run, however long the launcher has
+    trained with fewer; an operator that is down calls it nothing; a model may take hours to fetch.
+    """
+    present = [pod for pod in pods if pod.deleted is None]
+    if any(pod.runs and _holds_the_clock(kind, pod) for pod in present):
+        return True
+    # MPI workers run from the first, only to wait for a launcher that may never come.
+    idle = {role.field for role in kind.roles if not role.runs_command}
+    return all(pod.runs for pod in present) and any(pod.role not in idle for pod in present)
+
+
+def _last_end(kind: JobKind, since: datetime | None, pods: Sequence[PodState]) -> datetime | None:
+    """The clock stood still while these ran, and starts anew when they end.
+
+    No status has the time at which the data were there and the training could start.
+    """
+    ends = (
+        end.finished
+        for pod in pods
+        if _holds_the_clock(kind, pod)
+        for end in pod.ends
+        if end.part == "main" and end.finished
+    )
+    return max((since, *ends)) if since else None
+
+
+def _holds_the_clock(kind: JobKind, pod: PodState) -> bool:
+    return pod.leads or pod.role in kind.status.before_training
 
 
 def _not_started(reason: str, words: str) -> Decision:
@@ -191,31 +227,37 @@ def _counts(state: JobState, trouble: Trouble, pods: Sequence[PodState]) -> bool
     """Whether a pod's trouble may end the job.
 
     QUEUED      no: the queue takes the pods away.
-    RESTARTING  no: the operator is replacing the pods.
     STARTING    yes, whatever the container, since a pod is not up before all of its containers
-                are. Also in a job that heals itself: its operator replaces pods that ended, not
-                pods that wait, and no second pod makes an image name valid or a Secret appear.
+                are. Also in an elastic job: no second pod makes an image name valid.
     RUNNING     yes, since all pods are needed; but a sidecar that fails beside a container that
-                trains is not worth the training. In a job that heals itself no: an elastic one
-                goes on with fewer pods while others are pending.
+                trains is not worth the training. In an elastic job no: it goes on with fewer pods
+                while others are pending.
+    RESTARTING  as RUNNING: a new pod may wait in vain, too. But a crash is what is being mended.
+
+    A limit of restarts leaves only crash loops to the operator, since an image that cannot be
+    pulled never restarts. Nor are init containers left to it: training-operator counts only in
+    pods that are Running, and an MPIJob's launcher is counted, but not its workers.
     """
-    if state.phase not in (Phase.STARTING, Phase.RUNNING):
+    if state.phase is Phase.QUEUED:
         return False
-    if trouble.what == "crash_loop" and state.self_healing:
-        return _nobody_gives_up(state, pods)
+    if trouble.what == "crash_loop":
+        if trouble.part != "init" and _is_left_to_operator(state):
+            return False
+        if state.self_healing and state.phase is not Phase.RESTARTING:
+            return _all_crash(pods)
     if state.phase is Phase.STARTING:
         return True
     return not state.self_healing and trouble.part != "sidecar"
 
 
-def _nobody_gives_up(state: JobState, pods: Sequence[PodState]) -> bool:
-    """Crash loops of a job that heals itself are its operator's to judge, if it counts restarts.
+def _is_left_to_operator(state: JobState) -> bool:
+    return state.restarts_counted or state.phase is Phase.RESTARTING
 
-    An elastic job without a backoff_limit has nobody who does: as long as one pod trains, the
-    others may come back, but when all of them crash this would go on for ever.
-    """
-    present = [pod for pod in pods if pod.deleted is None]
-    return not state.restarts_counted and all(_crashes(pod) for pod in present)
+
+def _all_crash(pods: Sequence[PodState]) -> bool:
+    """As long as one pod of an elastic job trains, the others may come back; when all of them
+    crash, and nobody counts, this would go on for ever."""
+    return all(_crashes(pod) for pod in pods if pod.deleted is None)
 
 
 def _crashes(pod: PodState) -> bool:

@@ -6,6 +6,7 @@ its containers ended. What follows from that is for decisions.py and failures.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -88,9 +89,14 @@ class PodState(NamedTuple):
 
     name: str
     role: str = ""
-    """As the pod's label has it, in lower case: worker."""
+    """As the pod's label has it, in lower case: worker. Empty where pods are all alike."""
     index: int | None = None  # type: ignore[assignment]  # hides tuple.index
+    leads: bool = False
+    """The training stands and falls with it, and its log tells the story; so with each pod where
+    all are alike."""
     phase: str = ""
+    runs: bool = False
+    """Its main container does: the phase is Running in a crash loop, too."""
     created: datetime | None = None
     deleted: datetime | None = None
     """When its deletion was asked for; how a container ends after that is no evidence."""
@@ -123,11 +129,16 @@ def read_pod(kind: JobKind, pod: object) -> PodState:
     deleted = _read_deletion(metadata)
     ends = tuple(end for container in containers for end in (container.end, container.last) if end)
     comes_up = deleted is None and phase not in ("Succeeded", "Failed")
+    index = _read_index(labels.get(selectors.index))
+    # Without any number pods of one role are not one replica, and do not replace each other.
+    only_role = "" if index is None else kind.roles[0].name
     return PodState(
         name=read_text(metadata.get("name")),
-        role=read_text(labels.get(selectors.role)) if selectors.role else kind.roles[0].name,
-        index=_read_index(labels.get(selectors.index)),
+        role=read_text(labels.get(selectors.role)) if selectors.role else only_role,
+        index=index,
+        leads=_is_selected(labels, selectors.leader),
         phase=phase,
+        runs=comes_up and any(item.runs for item in containers if item.part == "main"),
         created=created,
         deleted=deleted,
         waiting=_waiting(conditions, containers) if comes_up else "",
@@ -157,6 +168,13 @@ _WAITING: Mapping[str, TroubleKind] = {
 }
 
 
+# The kubelet's view of the cluster lags behind for a moment; the Secret may well be there.
+_LAGS = re.compile(r"failed to sync (secret|configmap) cache")
+
+# The two forms that rows of kinds.py use: key=value, and key in (a,b).
+_SELECTOR_TERM = re.compile(r"([^\s,=]+)(?:=([^\s,]+)| in \(([^)]*)\))")
+
+
 class _Condition(NamedTuple):
     is_true: bool
     is_false: bool
@@ -172,6 +190,7 @@ class _Container(NamedTuple):
     waiting: str
     """Reason, empty while it runs or has ended."""
     message: str
+    runs: bool
     first_start: datetime | None
     """None once it has restarted, since only the last start is known then."""
     end: ContainerEnd | None
@@ -237,6 +256,7 @@ def _read_container(item: Mapping[str, Any], part: Part, spec: Mapping[str, Any]
         image=read_text(spec.get("image")) or read_text(item.get("image")),
         waiting=read_text(waiting.get("reason")),
         message=read_text(waiting.get("message")),
+        runs=bool(running),
         first_start=None if restarts else began,
         end=end,
         last=last._replace(past=True) if last and (end or running) else last,
@@ -255,6 +275,13 @@ def _read_end(blank: ContainerEnd, state: Mapping[str, Any]) -> ContainerEnd | N
         message=read_text(ended.get("message")),
         started=read_time(ended.get("startedAt")),
         finished=read_time(ended.get("finishedAt")),
+    )
+
+
+def _is_selected(labels: Mapping[str, Any], selector: str) -> bool:
+    return all(
+        labels.get(key) in (value or values).split(",")
+        for key, value, values in _SELECTOR_TERM.findall(selector)
     )
 
 
@@ -316,6 +343,8 @@ def _troubles(
         yield Trouble("unschedulable", scheduled.reason, scheduled.message, scheduled.time or born)
     for container in containers:
         what = _WAITING.get(container.waiting)
+        if what == "container_config" and _LAGS.search(container.message):
+            what = "container_create"
         if what:
             since = _waiting_since(what, container, conditions, containers) or born
             yield Trouble(

@@ -94,9 +94,11 @@ def waiting_words(kind: JobKind, state: JobState, pods: Sequence[PodState]) -> s
     """What a living job waits for; the same words as long as that is the same."""
     if state.phase is Phase.QUEUED:
         return f"The {kind.kind} waits in a queue, or is suspended{_said_by(state)}."
-    if state.phase is Phase.RESTARTING:
-        return f"The {kind.kind} restarts: {kind.operator} replaces pods{_said_by(state)}."
     present = [pod for pod in pods if pod.deleted is None]
+    if state.phase is Phase.RESTARTING:
+        # Whether it replaces them is not told: mpi-operator may just go on without one.
+        head = f"Pods of the {kind.kind} failed, and {kind.operator} has not given it up"
+        return sentence("; ".join([f"{head}{_said_by(state)}", *_obstacles(present)]))
     if present:
         running = sum(pod.phase == "Running" for pod in present)
         head = f"{running} of {len(present)} pods of the {kind.kind} run"

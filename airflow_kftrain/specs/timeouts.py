@@ -21,7 +21,8 @@ class Timeouts(NamedTuple):
     """
 
     startup: timedelta | None = timedelta(minutes=30)
-    """From creation, or from the last resume, until the job runs."""
+    """From creation, the last resume or a restart until the job runs. It does not end a job whose
+    leader, initializer or pods all run, whatever the status says."""
     operator: timedelta | None = timedelta(minutes=5)
     """Until an operator writes a first status: it may be missing, or have refused in silence."""
     image_name: timedelta | None = timedelta(0)

@@ -85,9 +85,17 @@ CREATED = condition("Created", 0)
 SUSPEND = {"runPolicy": {"suspend": True}}
 
 
+ZERO = {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
+
+
 def children(**counts: int) -> dict[str, Any]:
-    zero = {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
-    return {"jobsStatus": [{"name": "node", **zero, **counts}]}
+    return {"jobsStatus": [{"name": "node", **ZERO, **counts}]}
+
+
+def initialized(node: dict[str, int], **initializer: int) -> dict[str, Any]:
+    """Child jobs of a TrainJob whose data have to be there first."""
+    first = {"name": "dataset-initializer", **ZERO, **initializer}
+    return {"jobsStatus": [first, {"name": "node", **ZERO, **node}]}
 
 
 # Every status in the order in which the operator writes it, each with the phase that a watcher
@@ -197,6 +205,16 @@ SEQUENCES: dict[str, tuple[JobKind, list[tuple[dict[str, Any], Phase]]]] = {
         [
             (conditions(CREATED, condition("Running", 5)), RUNNING),
             (conditions(CREATED, off("Running", 50), off("Suspended", 99)), STARTING),
+        ],
+    ),
+    "v1 preempted while it restarts, which suspending does not take back": (
+        PYTORCH_JOB,
+        [
+            (conditions(CREATED, condition("Restarting", 1)), RESTARTING),
+            (conditions(CREATED, condition("Restarting", 1), condition("Suspended", 5)), QUEUED),
+            (conditions(CREATED, condition("Restarting", 1), off("Suspended", 7)), STARTING),
+            (conditions(CREATED, off("Suspended", 7), condition("Running", 9)), RUNNING),
+            (conditions(CREATED, off("Suspended", 7), condition("Restarting", 11)), RESTARTING),
         ],
     ),
     "MPI v1 failure with its reason written twice": (
@@ -335,6 +353,23 @@ SEQUENCES: dict[str, tuple[JobKind, list[tuple[dict[str, Any], Phase]]]] = {
             (children(active=1), RUNNING),
         ],
     ),
+    "TrainJob with an initializer, which is no training": (
+        TRAIN_JOB,
+        [
+            (initialized({}, active=1), STARTING),
+            (initialized({}, active=1, ready=1), STARTING),
+            (initialized({}, succeeded=1), STARTING),
+            (initialized({"active": 1}, succeeded=1), STARTING),
+            (initialized({"active": 1, "ready": 1}, succeeded=1), RUNNING),
+        ],
+    ),
+    "TrainJob whose initializer fails": (
+        TRAIN_JOB,
+        [
+            (initialized({}, failed=1), STARTING),
+            (conditions(condition("Failed", 9), **initialized({}, failed=1)), FAILED),
+        ],
+    ),
     "batch Job success": (
         BATCH_JOB,
         [
@@ -412,6 +447,17 @@ def test_a_job_that_was_not_final_is_gone_when_it_is_deleted() -> None:
         (TF_JOB, [condition("Running", 5), condition("Failed", 5), condition("Succeeded", 5)]),
         (MPI_JOB_V2, [condition("Created", 5), condition("Running", 5), condition("Failed", 5)]),
         (PYTORCH_JOB, [condition("Failed", 5, reason="A"), condition("Failed", 5, reason="B")]),
+        (
+            PYTORCH_JOB,
+            [
+                {"type": "Failed", "status": "True", "lastTransitionTime": "0001-01-01T00:00:00Z"},
+                {"type": "Failed", "status": "True"},
+            ],
+        ),
+        (
+            PYTORCH_JOB,
+            [condition("Restarting", 5), off("Suspended", 5), condition("Created", 5)],
+        ),
     ],
 )
 def test_of_conditions_with_one_time_the_order_does_not_matter(
@@ -442,6 +488,32 @@ def test_a_condition_without_its_time_is_the_oldest() -> None:
     timeless = {"type": "Running", "status": "True"}
     assert state_of(PYTORCH_JOB, timeless, condition("Suspended", 0)).phase is QUEUED
     assert state_of(PYTORCH_JOB, timeless).phase is RUNNING
+
+
+@pytest.mark.parametrize(
+    ("seconds", "phase"), [(None, STARTING), (6, STARTING), (7, RESTARTING), (8, RESTARTING)]
+)
+def test_what_was_said_before_the_last_resume_is_over(seconds: int | None, phase: Phase) -> None:
+    said = condition("Restarting", seconds or 0)
+    if seconds is None:
+        del said["lastTransitionTime"], said["lastUpdateTime"]
+    assert state_of(PYTORCH_JOB, CREATED, said, off("Suspended", 7)).phase is phase
+
+
+def test_a_restart_has_its_own_clock() -> None:
+    restarts = state_of(PYTORCH_JOB, CREATED, condition("Restarting", 50))
+    assert restarts.restarting_since == NOON + timedelta(seconds=50)
+    assert restarts.starting_since == NOON
+    evicted = state_of(MPI_JOB_V2, CREATED, condition("Failed", 60, reason="MPIJobEvicted"))
+    assert evicted.restarting_since == NOON + timedelta(seconds=60)
+    runs = state_of(PYTORCH_JOB, CREATED, condition("Running", 70))
+    assert runs.restarting_since is None
+
+
+def test_a_restart_that_the_status_no_longer_tells_keeps_its_clock() -> None:
+    evicted = state_of(MPI_JOB_V2, CREATED, condition("Failed", 60, reason="MPIJobEvicted"))
+    silent = state_of(MPI_JOB_V2, CREATED, off("Failed", 60)).after(evicted)
+    assert (silent.phase, silent.restarting_since) == (RESTARTING, evicted.restarting_since)
 
 
 def test_a_failure_of_an_mpi_job_needs_its_completion_time() -> None:
@@ -524,7 +596,7 @@ def test_a_deadline_needs_a_start() -> None:
     ("kind", "spec", "heals", "counted"),
     [
         (PYTORCH_JOB, {}, False, False),
-        (PYTORCH_JOB, {"runPolicy": {"backoffLimit": 0}}, True, True),
+        (PYTORCH_JOB, {"runPolicy": {"backoffLimit": 0}}, False, True),
         (PYTORCH_JOB, {"runPolicy": {"backoffLimit": True}}, False, False),
         (PYTORCH_JOB, {"elasticPolicy": {"maxReplicas": 4}}, True, False),
         (PYTORCH_JOB, {"elasticPolicy": {}}, True, False),
@@ -532,9 +604,9 @@ def test_a_deadline_needs_a_start() -> None:
         (PYTORCH_JOB, {"elasticPolicy": None}, False, False),
         (TF_JOB, {"": {"a": 1}, "elasticPolicy": {"maxReplicas": 4}}, False, False),
         (MPI_JOB_V1, {}, False, False),
-        (MPI_JOB_V2, {}, True, True),
-        (TRAIN_JOB, {}, True, True),
-        (BATCH_JOB, {}, True, True),
+        (MPI_JOB_V2, {}, False, True),
+        (TRAIN_JOB, {}, False, True),
+        (BATCH_JOB, {}, False, True),
     ],
 )
 def test_who_judges_the_failing_pods(

@@ -105,6 +105,11 @@ def test_the_keys_of_a_row_are_fields_of_its_spec(kind: JobKind) -> None:
 
 
 @EACH_KIND
+def test_what_comes_before_the_training_is_a_role_of_the_kind(kind: JobKind) -> None:
+    assert set(kind.status.before_training) < {role.name for role in kind.roles}
+
+
+@EACH_KIND
 def test_a_row_says_what_the_pods_leave_and_who_works_on_it(kind: JobKind) -> None:
     assert kind.leaves.endswith(".")
     assert kind.operator

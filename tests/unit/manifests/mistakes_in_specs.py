@@ -206,6 +206,12 @@ def numbers() -> Rows:
     yield wrong("nobody", tf(ps=Replica(count=0)), "ps.count", "would do nothing")
     yield wrong("no TF workers", tf(workers=0), "workers", "would do nothing")
     yield wrong(
+        "no launcher",
+        mpi(launcher=Replica(count=0), worker=Replica()),
+        "launcher",
+        "MPIJob needs at least one launcher",
+    )
+    yield wrong(
         "two launchers",
         mpi(launcher=Replica(count=2), worker=Replica()),
         "launcher.count",

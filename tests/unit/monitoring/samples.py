@@ -11,6 +11,8 @@ from airflow_kftrain.monitoring.pods import PodState, read_pod
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
 LABELS = "training.kubeflow.org"
+LEADER = {f"{LABELS}/job-role": "master"}
+NO_LABELS: dict[str, str] = {}
 
 
 def after(seconds: float) -> datetime:
@@ -76,10 +78,11 @@ def raw_pod(
     conditions: tuple[dict[str, Any], ...] = (),
     deleted: int | None = None,
     created: int = 0,
+    labels: dict[str, str] = NO_LABELS,
     **status: Any,
 ) -> dict[str, Any]:
     """`native` are init containers that run beside the others."""
-    labels = {f"{LABELS}/job-name": "train", f"{LABELS}/replica-type": role}
+    labels = {f"{LABELS}/job-name": "train", f"{LABELS}/replica-type": role, **labels}
     labels |= {f"{LABELS}/replica-index": index} if index is not None else {}
     metadata: dict[str, Any] = {
         "name": name,

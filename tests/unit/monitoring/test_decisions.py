@@ -26,6 +26,8 @@ from airflow_kftrain.specs.timeouts import Timeouts
 from tests.unit import test_job_state
 from tests.unit.monitoring import test_pods
 from tests.unit.monitoring.samples import (
+    LABELS,
+    LEADER,
     NOON,
     after,
     container,
@@ -223,7 +225,7 @@ def test_a_job_that_does_not_start_is_given_up_with_what_it_waits_for() -> None:
     assert "worker-0: finds no node: 0/3 nodes have a GPU" in decision.words
 
 
-@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RUNNING, Phase.RESTARTING])
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RUNNING])
 def test_the_startup_timeout_is_for_jobs_that_start(phase: Phase) -> None:
     assert Watched(job(phase, acknowledged=False)).at(10_000)[:2] == (WAIT, phase.value)
     assert Watched(job(phase, acknowledged=False)).at(10_000).until is None
@@ -233,6 +235,98 @@ def test_time_in_a_queue_does_not_count() -> None:
     resumed = Watched(job(Phase.STARTING, starting_since=after(5000)))
     assert resumed.at(5000 + 1799).verdict is WAIT
     assert resumed.at(5000 + 1800).reason == "StartupTimeout"
+
+
+def test_a_restart_that_does_not_come_back_is_given_up_with_what_it_waits_for() -> None:
+    state = job(Phase.RESTARTING, restarting_since=after(5000))
+    watched = Watched(state, (worker(1, running()), unschedulable(0, "no room")))
+    assert watched.at(6799).until == after(6800)
+    decision = watched.at(6800)
+    assert decision[:2] == (FAILED, "StartupTimeout")
+    assert (decision.fault, decision.retryable) == (Fault.SYSTEM, True)
+    assert "did not come back within 0:30:00" in decision.words
+    assert "worker-0: finds no node: no room" in decision.words
+
+
+def leader(state: dict[str, Any], **more: Any) -> PodState:
+    return worker(9, state, labels=LEADER, **more)
+
+
+MPI_LABELS = {f"{LABELS}/job-role": "launcher"}
+LAUNCHER = pod(container(running(), name="mpi"), kind=MPI_JOB_V2, index=None, labels=MPI_LABELS)
+
+
+@pytest.mark.parametrize(
+    ("pods", "ends"),
+    [
+        ([leader(running()), unschedulable(0)], False),
+        ([leader(running()), worker(0, ended(1))], False),
+        ([leader(waiting("ContainerCreating"), phase="Pending"), worker(0, running())], True),
+        ([leader(running(), deleted=5), unschedulable(0)], True),
+        ([LAUNCHER, worker(0, running()), unschedulable(3)], False),
+        ([LAUNCHER, worker(0, running()), worker(3, ended(1))], False),
+        ([worker(0, running()), worker(1, running())], False),
+        ([worker(0, running()), worker(1, running(), deleted=5)], False),
+        ([worker(0, running()), unschedulable(1)], True),
+        ([worker(0, running(), deleted=5)], True),
+        ([], True),
+    ],
+)
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.RESTARTING])
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_trains_is_not_ended_for_a_status_that_lags_behind(
+    phase: Phase, acknowledged: bool, pods: list[PodState], ends: bool
+) -> None:
+    """mpi-operator calls a job running only when all workers run; an operator may be down."""
+    state = job(phase, restarting_since=NOON, acknowledged=acknowledged)
+    watched = Watched(state, tuple(pods), timeouts=Timeouts(operator=None))
+    assert (watched.at(100_000).verdict is FAILED) is ends
+    assert (watched.at(0).until is not None) is ends
+
+
+def test_mpi_workers_that_run_without_a_launcher_are_no_training() -> None:
+    labels = {f"{LABELS}/job-role": "worker"}
+    idle = pod(container(running(), name="mpi"), kind=MPI_JOB_V2, labels=labels)
+    watched = Watched(job(Phase.STARTING), (idle,), kind=MPI_JOB_V2)
+    assert watched.at(1800).reason == "StartupTimeout"
+
+
+def test_a_leader_that_ended_gets_the_time_of_a_start_to_come_back() -> None:
+    crashed = leader(waiting("CrashLoopBackOff"), last=ended(1, 5000), phase="Running")
+    watched = Watched(job(Phase.STARTING, restarts_counted=True), (crashed,))
+    assert watched.at(6799).until == after(6800)
+    assert watched.at(6800).reason == "StartupTimeout"
+
+
+def train_pod(step: str, state: dict[str, Any], **more: Any) -> PodState:
+    labels = {
+        "jobset.sigs.k8s.io/replicatedjob-name": step,
+        "batch.kubernetes.io/job-completion-index": "0",
+    }
+    main = container(state, name=step)
+    return pod(main, kind=TRAIN_JOB, name=f"train-{step}-0-0-abcde", labels=labels, **more)
+
+
+NODE = train_pod("node", waiting("ContainerCreating"), phase="Pending", created=5000)
+
+
+def test_a_long_download_is_no_start_that_takes_too_long() -> None:
+    loads = train_pod("model-initializer", running())
+    watched = Watched(job(Phase.STARTING), (loads,), kind=TRAIN_JOB)
+    assert watched.at(100_000).until is None
+    loaded = train_pod("model-initializer", ended(0, 5000), phase="Succeeded")
+    for pods in [(loaded,), (loaded, NODE)]:
+        watched = Watched(job(Phase.STARTING), pods, kind=TRAIN_JOB)
+        assert watched.at(6799).until == after(6800)
+        assert watched.at(6800).reason == "StartupTimeout"
+
+
+def test_an_image_that_no_node_of_a_train_job_can_have_ends_it() -> None:
+    status = test_job_state.initialized({"active": 1}, succeeded=1)
+    state = read_state(TRAIN_JOB, test_job_state.resource(status))
+    bad = train_pod("node", waiting("InvalidImageName"), phase="Pending")
+    watched = Watched(state, (bad,), kind=TRAIN_JOB)
+    assert watched.at(2)[:2] == (FAILED, "InvalidImageName")
 
 
 def test_a_job_that_nobody_takes_up_names_the_operator_that_is_missing() -> None:
@@ -364,8 +458,16 @@ NATIVE = pod(
     phase="Pending",
 )
 PLAIN: dict[str, Any] = {}
-COUNTED = {"self_healing": True, "restarts_counted": True}
+COUNTED = {"restarts_counted": True}
 ELASTIC = {"self_healing": True}
+BOTH = {**COUNTED, **ELASTIC}
+NAME = pending(0, "InvalidImageName")
+CREATE = pending(0, "CreateContainerError")
+SIDECAR_LOOP = pod(
+    container(running()),
+    container(waiting("CrashLoopBackOff"), name="proxy", last=ended(1, 0)),
+    phase="Running",
+)
 
 
 @pytest.mark.parametrize(
@@ -373,8 +475,15 @@ ELASTIC = {"self_healing": True}
     [
         (Phase.QUEUED, PLAIN, [PULL], False),
         (Phase.QUEUED, PLAIN, [CRASH], False),
-        (Phase.RESTARTING, PLAIN, [PULL], False),
+        (Phase.RESTARTING, PLAIN, [NAME], True),
+        (Phase.RESTARTING, PLAIN, [PULL], True),
+        (Phase.RESTARTING, COUNTED, [CONFIG], True),
         (Phase.RESTARTING, PLAIN, [CRASH], False),
+        (Phase.RESTARTING, COUNTED, [CRASH], False),
+        (Phase.RESTARTING, PLAIN, [INIT_LOOP], True),
+        (Phase.RESTARTING, PLAIN, [SIDECAR], False),
+        (Phase.RESTARTING, ELASTIC, [NAME], False),
+        (Phase.RESTARTING, ELASTIC, [CRASH, crashing(1)], False),
         (Phase.STARTING, PLAIN, [PULL], True),
         (Phase.STARTING, PLAIN, [NO_ROOM], True),
         (Phase.STARTING, PLAIN, [CRASH], True),
@@ -392,9 +501,21 @@ ELASTIC = {"self_healing": True}
         (Phase.STARTING, COUNTED, [CONFIG], True),
         (Phase.STARTING, COUNTED, [NO_ROOM], True),
         (Phase.STARTING, COUNTED, [CRASH], False),
-        (Phase.RUNNING, COUNTED, [PULL], False),
-        (Phase.RUNNING, COUNTED, [NO_ROOM], False),
+        (Phase.STARTING, COUNTED, [SIDECAR_LOOP], False),
+        (Phase.STARTING, COUNTED, [INIT_LOOP], True),
+        (Phase.RUNNING, COUNTED, [NAME], True),
+        (Phase.RUNNING, COUNTED, [CONFIG], True),
+        (Phase.RUNNING, COUNTED, [CREATE], True),
+        (Phase.RUNNING, COUNTED, [PULL], True),
+        (Phase.RUNNING, COUNTED, [NO_ROOM], True),
+        (Phase.RUNNING, COUNTED, [INIT_LOOP], True),
         (Phase.RUNNING, COUNTED, [CRASH], False),
+        (Phase.RUNNING, COUNTED, [SIDECAR], False),
+        (Phase.RUNNING, BOTH, [NAME], False),
+        (Phase.RUNNING, BOTH, [CRASH, crashing(1)], False),
+        (Phase.RUNNING, BOTH, [INIT_LOOP, worker(1, running())], False),
+        (Phase.RUNNING, BOTH, [INIT_LOOP], True),
+        (Phase.RUNNING, ELASTIC, [INIT_LOOP], True),
         (Phase.STARTING, ELASTIC, [PULL], True),
         (Phase.STARTING, ELASTIC, [NO_ROOM], True),
         (Phase.RUNNING, ELASTIC, [PULL], False),
@@ -503,8 +624,14 @@ def test_a_verdict_of_ours_names_the_first_of_many_pods() -> None:
         (
             job(Phase.RESTARTING, message="1 Worker replica(s) failed."),
             [],
-            "The PyTorchJob restarts: training-operator replaces pods (1 Worker replica(s) "
-            "failed).",
+            "Pods of the PyTorchJob failed, and training-operator has not given it up (1 Worker "
+            "replica(s) failed).",
+        ),
+        (
+            job(Phase.RESTARTING),
+            [pending(0, "ErrImagePull")],
+            "Pods of the PyTorchJob failed, and training-operator has not given it up; worker-0: "
+            "pytorch cannot get its image registry/pytorch:1.",
         ),
     ],
 )
@@ -538,6 +665,7 @@ JOBS = st.builds(
     reason=st.sampled_from(["", "PyTorchJobFailed", "DeadlineExceeded"]),
     message=st.sampled_from(["", MESSAGE, V1_DEADLINE, V1_BACKOFF]),
     starting_since=st.one_of(st.none(), MOMENTS),
+    restarting_since=st.one_of(st.none(), MOMENTS),
     deadline=st.one_of(st.none(), MOMENTS),
     acknowledged=st.booleans(),
     self_healing=st.booleans(),
@@ -555,6 +683,9 @@ PODS = st.one_of(
     st.builds(crashing, st.integers(0, 3), since=st.integers(0, 3000)),
     st.builds(unschedulable, st.integers(0, 3), since=st.integers(0, 3000)),
     st.builds(worker, st.integers(0, 3), st.just(running())),
+    st.builds(
+        leader, st.one_of(st.just(running()), st.integers(0, 3000).map(lambda at: ended(1, at)))
+    ),
 )
 WATCHED = st.builds(
     Watched,
@@ -617,6 +748,7 @@ def test_nothing_that_was_read_crashes_a_decision(
         state,
         state._replace(phase=Phase.STARTING),
         state._replace(phase=Phase.RUNNING),
+        state._replace(phase=Phase.RESTARTING),
     ):
         decision = decide(kind, living, pods, Timeouts(), NOON)
         assert len(decision.reason) <= 63

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kftrain.kinds import KINDS, MPI_JOB_V2, JobKind
+from airflow_kftrain.kinds import BATCH_JOB, KINDS, MPI_JOB_V2, JobKind
 from airflow_kftrain.monitoring.failures import (
     Failure,
     Fault,
@@ -278,3 +278,17 @@ def test_the_order_of_the_pods_never_matters(kind: JobKind, raw: list[Any], rand
     failures = find_failures(pods)
     random.shuffle(pods)
     assert [failure.what for failure in find_failures(pods)] == [f.what for f in failures]
+
+
+def test_pods_of_a_job_without_indexes_do_not_replace_each_other() -> None:
+    first = pod(container(ended(1, 50)), kind=BATCH_JOB, name="train-a", phase="Failed", index=None)
+    second = pod(
+        container(ended(2, 60)),
+        kind=BATCH_JOB,
+        name="train-b",
+        phase="Failed",
+        index=None,
+        created=1,
+    )
+    assert [item.weight for item in find_failures([second, first])] == [Weight.REAL] * 2
+    assert cause_of(second, first).pod == "train-a"

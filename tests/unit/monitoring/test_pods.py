@@ -62,7 +62,7 @@ def jobset(group: str, index: str) -> dict[str, str]:
         (TRAIN_JOB, jobset("node", "0"), "node-0"),
         (TRAIN_JOB, jobset("dataset-initializer", "0"), "dataset-initializer-0"),
         (BATCH_JOB, {f"{BATCH}/job-completion-index": "2"}, "node-2"),
-        (BATCH_JOB, {}, "node"),
+        (BATCH_JOB, {}, "some-pod"),
     ],
 )
 def test_a_replica_is_named_by_the_labels_of_its_kind(
@@ -70,6 +70,52 @@ def test_a_replica_is_named_by_the_labels_of_its_kind(
 ) -> None:
     state = read_pod(kind, {"metadata": {"name": "some-pod", "labels": labels}})
     assert state.replica == replica
+
+
+ROLE = f"{LABELS}/job-role"
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "leads"),
+    [
+        (PYTORCH_JOB, {ROLE: "master"}, True),
+        (PYTORCH_JOB, v1("worker", "0"), False),
+        (PYTORCH_JOB, {ROLE: ["master"]}, False),
+        (MPI_JOB_V2, {ROLE: "launcher"}, True),
+        (MPI_JOB_V2, {ROLE: "worker"}, False),
+        (TRAIN_JOB, jobset("node", "0"), True),
+        (TRAIN_JOB, jobset("launcher", "0"), True),
+        (TRAIN_JOB, jobset("node", "1"), False),
+        (TRAIN_JOB, jobset("dataset-initializer", "0"), False),
+        (TRAIN_JOB, {}, False),
+        (BATCH_JOB, {}, True),
+    ],
+)
+def test_the_leader_is_the_pod_that_the_selector_of_its_kind_finds(
+    kind: JobKind, labels: dict[str, Any], leads: bool
+) -> None:
+    assert read_pod(kind, {"metadata": {"labels": labels}}).leads is leads
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "runs"),
+    [
+        (running(), {}, True),
+        (running(), {"deleted": 5}, False),
+        (running(), {"phase": "Failed"}, False),
+        (waiting("CrashLoopBackOff"), {"phase": "Running"}, False),
+        (ended(0), {"phase": "Running"}, False),
+    ],
+)
+def test_a_pod_runs_while_its_main_container_does(
+    state: dict[str, Any], more: dict[str, Any], runs: bool
+) -> None:
+    assert worker(0, state, **more).runs is runs
+
+
+def test_a_sidecar_that_runs_is_no_training() -> None:
+    assert not pod(container(waiting("ErrImagePull")), container(running(), name="proxy")).runs
+    assert pod(container(ended(1), name="proxy"), container(running())).runs
 
 
 def test_every_trouble_has_its_patience() -> None:
@@ -92,6 +138,13 @@ def test_every_trouble_has_its_patience() -> None:
 def test_a_container_that_waits_in_vain_is_in_trouble(reason: str, what: str) -> None:
     (trouble,) = pending(0, reason, "because", since=5).troubles
     assert trouble == (what, reason, "because", after(5), "pytorch", "main", "registry/pytorch:1")
+
+
+@pytest.mark.parametrize("what", ["secret", "configmap"])
+def test_a_kubelet_that_has_yet_to_see_a_secret_is_only_slow(what: str) -> None:
+    message = f"failed to sync {what} cache: timed out waiting for the condition"
+    (trouble,) = pending(0, "CreateContainerConfigError", message).troubles
+    assert trouble.what == "container_create"
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "SomethingNew", ""])
