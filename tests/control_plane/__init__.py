@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from tests.control_plane.api import Answer, Api
 from tests.control_plane.errors import ControlPlaneError, GoUnusable, PartDied
-from tests.control_plane.launcher import PROFILES, ControlPlane
+from tests.control_plane.launcher import MPI_OPERATOR, PROFILES, ControlPlane
 
 __all__ = [
+    "MPI_OPERATOR",
     "PROFILES",
     "Answer",
     "Api",

@@ -1,0 +1,210 @@
+"""Names and ports of a job's pods, on a machine where all of them share one address.
+
+Pods find each other by names that do not resolve here, and every job uses the same ports. So each
+(scope, host name of a peer, port) gets a port of this machine on first mention, whoever mentions
+it, and variables and arguments are rewritten to it. The scope is the job. Ports come from a range
+below the one from which systems take ports themselves; a lock on one byte of a file keeps a port
+for one agent, and goes with the agent however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow_kftrain.errors import KfTrainError
+from airflow_kftrain.local.environment import ADDRESS
+
+Object = dict[str, Any]
+
+FIRST_PORT, LAST_PORT = 20000, 29999
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+_JOB_LABELS = (
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "batch.kubernetes.io/job-name",
+)
+_PAIRS = {
+    "MASTER_ADDR": "MASTER_PORT",
+    "PET_MASTER_ADDR": "PET_MASTER_PORT",
+    "COORDINATOR_ADDRESS": "COORDINATOR_PORT",
+    "DMLC_TRACKER_URI": "DMLC_TRACKER_PORT",
+    "DMLC_PS_ROOT_URI": "DMLC_PS_ROOT_PORT",
+}
+DEFAULTS = {"PET_LOCAL_ADDR": ADDRESS, "GLOO_SOCKET_IFNAME": _LOOPBACK}
+"""Variables that make frameworks stay on this machine; the author's own values win."""
+# Several pods of one machine are several machines to OpenMPI: its shared memory and its binding
+# to cores break (3 of 3 jobs at once failed), sockets over loopback work.
+_OPEN_MPI = {
+    "OMPI_MCA_btl": "self,tcp",
+    "OMPI_MCA_rtc": "^hwloc",
+    "OMPI_MCA_btl_tcp_if_include": _LOOPBACK,
+    "OMPI_MCA_oob_tcp_if_include": _LOOPBACK,
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+_REMOTE_SHELLS = {
+    "OMPI_MCA_orte_default_hostfile": ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"),
+    "I_MPI_HYDRA_HOST_FILE": ("I_MPI_HYDRA_BOOTSTRAP_EXEC",),
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC": ("I_MPI_HYDRA_BOOTSTRAP_EXEC",),
+    "HYDRA_HOST_FILE": ("HYDRA_LAUNCHER_EXEC",),
+}
+"""Variables by which an operator says that ranks are started by MPI, and those that name how."""
+
+
+class NoPort(KfTrainError):
+    """All ports of the range are in use."""
+
+
+class Ports:
+    """Ports of this machine, shared with the other agents of this user."""
+
+    _held: set[int] = set()  # agents in one process do not see each other's locks
+
+    def __init__(self, lock_file: Path | None = None) -> None:
+        name = f"kftrain-ports-{os.getuid()}"
+        path = lock_file or Path(tempfile.gettempdir()) / name
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._given: dict[str, dict[tuple[str, int], int]] = {}
+
+    def port(self, scope: str, host: str, port: int) -> int:
+        """The same answer for the same question, until the scope is released."""
+        given = self._given.setdefault(scope, {})
+        if (host, port) not in given:
+            given[host, port] = self._take()
+        return given[host, port]
+
+    def release(self, scope: str) -> None:
+        for port in self._given.pop(scope, {}).values():
+            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, port)
+            self._held.discard(port)
+
+    def close(self) -> None:
+        for scope in list(self._given):
+            self.release(scope)
+        os.close(self._lock)
+
+    def _take(self) -> int:
+        for port in range(FIRST_PORT, LAST_PORT + 1):
+            if port in self._held:
+                continue
+            try:
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            except OSError:
+                continue
+            if _free(port):
+                self._held.add(port)
+                return port
+            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, port)
+        raise NoPort(f"no free port between {FIRST_PORT} and {LAST_PORT}")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def scope_of(pod: Object) -> str:
+    """What shares names: the job, or the namespace for pods that belong to none."""
+    metadata = pod["metadata"]
+    # A JobSet's pods belong to several Jobs.
+    if jobset := (metadata.get("labels") or {}).get("jobset.sigs.k8s.io/jobset-uid"):
+        return str(jobset)
+    for owner in metadata.get("ownerReferences") or []:
+        if owner.get("controller"):
+            return str(owner["uid"])
+    return str(metadata["namespace"])
+
+
+class Rewritten(NamedTuple):
+    values: dict[str, str]
+    before: dict[str, str]
+    """The variables that were changed, as a real cluster would have them."""
+
+
+class Peers:
+    """Recognises the other pods of a pod's job by their host names, and knows their ports."""
+
+    def __init__(self, pod: Object, others: Iterable[str], port: Callable[[str, int], int]) -> None:
+        """`others`: names of pods in scope that are known already."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        labels = metadata.get("labels") or {}
+        jobs = {labels[label] for label in _JOB_LABELS if label in labels}
+        services = jobs | ({spec["subdomain"]} if spec.get("subdomain") else set())
+        self._own = spec.get("hostname") or metadata["name"]
+        self._port = port
+        known = _any_of({self._own, metadata["name"], *others})
+        made = rf"|(?:{_any_of(services)})(?:-[a-z0-9]+)*-[0-9]+" if services else ""
+        service = rf"(?:\.(?:{_any_of(services)}))?" if services else ""
+        namespace = re.escape(metadata["namespace"])
+        domain = rf"{service}(?:\.{namespace}(?:\.svc(?:\.[a-z0-9.-]+)?)?)?"
+        self._host = re.compile(rf"(?P<host>{known}{made}){domain}")
+        self._host_port = re.compile(
+            rf"(?<![\w.-]){self._host.pattern}:(?P<port>[0-9]{{1,5}})(?![0-9])"
+        )
+
+    def rewrite(self, text: str) -> str:
+        """Every `<peer>:<port>` in a text."""
+        return self._host_port.sub(
+            lambda match: f"{ADDRESS}:{self._port(match['host'], int(match['port']))}", text
+        )
+
+    def rewrite_variables(self, given: Mapping[str, str]) -> Rewritten:
+        values = {name: self.rewrite(value) for name, value in given.items()}
+        for name, port_name in _PAIRS.items():
+            host = self._host.fullmatch(given.get(name, ""))
+            port = given.get(port_name, "")
+            if host and port.isdigit():
+                values[name] = ADDRESS
+                values[port_name] = str(self._port(host["host"], int(port)))
+        self._rewrite_own_port(values)
+        before = {name: given[name] for name in given if given[name] != values[name]}
+        return Rewritten(values, before)
+
+    def _rewrite_own_port(self, values: dict[str, str]) -> None:
+        """Variables in which a pod finds the port that it opens itself."""
+        host, _, port = values.get("PADDLE_MASTER", "").partition(":")
+        if host == ADDRESS and port.isdigit() and not FIRST_PORT <= int(port) <= LAST_PORT:
+            values["PADDLE_MASTER"] = f"{ADDRESS}:{self._port(self._own, int(port))}"
+        hosts, port = values.get("WORKER_ADDRS", "").split(","), values.get("WORKER_PORT", "")
+        if port.isdigit() and all(map(self._host.fullmatch, hosts)):
+            values["WORKER_ADDRS"] = ",".join([ADDRESS] * len(hosts))
+            values["WORKER_PORT"] = str(self._port(self._own, int(port)))
+
+
+def _any_of(names: Iterable[str]) -> str:
+    # The longest first: a name may be the beginning of another.
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+
+
+def mpi_variables(
+    values: Mapping[str, str], remote_shell: str, takes_ranks: bool
+) -> dict[str, str]:
+    """What MPI needs to start ranks in pods of this machine; empty where it is not used."""
+    shells = {
+        name: remote_shell
+        for sign, names in _REMOTE_SHELLS.items()
+        if sign in values
+        for name in names
+    }
+    if not shells and not takes_ranks:
+        return {}
+    hosts = values.get("OMPI_MCA_orte_default_hostfile")
+    extra = {"PRTE_MCA_prte_default_hostfile": hosts} if hosts else {}
+    defaults = {**_OPEN_MPI, **extra}
+    return {**{k: v for k, v in defaults.items() if k not in values}, **shells}

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_kftrain.local.pod_status import (
+    Backoff,
+    Record,
+    Verdict,
+    build_status,
+    phase_of,
+    restarts,
+    terminated,
+)
+from tests.unit.local.pods import a_container, a_pod
+
+
+def ended(code: int) -> dict[str, Any]:
+    return terminated(code, "Error" if code else "Completed", "", "then", "now")
+
+
+RUNNING = {"running": {"startedAt": "then"}}
+WAITING = {"waiting": {"reason": "ContainerCreating"}}
+CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+def a_record(state: dict[str, Any], init: bool = False, sidecar: bool = False) -> Record:
+    spec = a_container(name="init" if init else "main")
+    if sidecar:
+        spec["restartPolicy"] = "Always"
+    last = ended(1) if state is CRASHED else {}
+    return Record(spec, init=init, state=state, last_state=last)
+
+
+@pytest.mark.parametrize(
+    ("policy", "states", "phase"),
+    [
+        ("Never", [WAITING], "Pending"),
+        ("Never", [RUNNING], "Running"),
+        ("Never", [RUNNING, WAITING], "Pending"),
+        ("Never", [ended(0)], "Succeeded"),
+        ("Never", [ended(0), ended(1)], "Failed"),
+        ("Never", [ended(1), RUNNING], "Running"),
+        ("OnFailure", [ended(0)], "Succeeded"),
+        ("OnFailure", [ended(1)], "Running"),
+        ("OnFailure", [CRASHED], "Running"),
+        ("Always", [ended(0)], "Running"),
+        ("Always", [CRASHED], "Running"),
+    ],
+)
+def test_phases(policy: str, states: list[dict[str, Any]], phase: str) -> None:
+    assert phase_of(policy, [a_record(state) for state in states], None) == phase
+
+
+@pytest.mark.parametrize(
+    ("policy", "init", "phase"),
+    [
+        ("Never", WAITING, "Pending"),
+        ("Never", RUNNING, "Pending"),
+        ("Never", ended(1), "Failed"),
+        ("OnFailure", ended(1), "Pending"),
+        ("Never", ended(0), "Running"),
+    ],
+)
+def test_init_containers_hold_up_the_phase(policy: str, init: dict[str, Any], phase: str) -> None:
+    assert phase_of(policy, [a_record(init, init=True), a_record(RUNNING)], None) == phase
+
+
+def test_sidecars_do_not_count_except_that_they_have_to_end() -> None:
+    sidecar = a_record(RUNNING, init=True, sidecar=True)
+    assert phase_of("Never", [sidecar, a_record(RUNNING)], None) == "Running"
+    assert phase_of("Never", [sidecar, a_record(ended(0))], None) == "Running"
+    sidecar.state = ended(143)
+    assert phase_of("Never", [sidecar, a_record(ended(0))], None) == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "phase"),
+    [
+        (Verdict(), 0, "Succeeded"),
+        (Verdict(), 143, "Failed"),
+        (Verdict("DeadlineExceeded"), 0, "Failed"),
+    ],
+)
+def test_a_pod_that_was_ended_has_a_final_phase(verdict: Verdict, code: int, phase: str) -> None:
+    assert phase_of("Always", [a_record(ended(code))], verdict) == phase
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [
+        ("Never", 1, False),
+        ("OnFailure", 1, True),
+        ("OnFailure", 0, False),
+        ("Always", 0, True),
+    ],
+)
+def test_restart_policies(policy: str, code: int, again: bool) -> None:
+    assert restarts(policy, a_record(ended(code))) is again
+
+
+def test_an_init_container_that_succeeded_is_not_restarted_and_a_sidecar_always() -> None:
+    assert not restarts("Always", a_record(ended(0), init=True))
+    assert restarts("Always", a_record(ended(1), init=True))
+    assert restarts("Never", a_record(ended(0), init=True, sidecar=True))
+
+
+def test_back_off_doubles_to_five_minutes_and_starts_anew_after_ten() -> None:
+    backoff, now, pauses = Backoff(10, 300), 0.0, []
+    for _ in range(8):
+        pauses.append(backoff.next(now))
+        now += pauses[-1]
+    assert pauses == [0, 10, 20, 40, 80, 160, 300, 300]
+    # Counted from crash to crash, the pause among it.
+    assert backoff.next(now + 299) == 300
+    assert backoff.next(now + 299 + 601) == 0
+
+
+def test_a_status_with_conditions_of_others_kept() -> None:
+    pod = a_pod(a_container(), restartPolicy="Never")
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": "long ago"}
+    pod["status"] = {"conditions": [ready, scheduled]}
+    status = build_status(pod, [a_record(ended(3))], "start")
+    assert status["phase"] == "Failed"
+    assert status["podIP"] == "127.0.0.1"
+    assert [(c["type"], c["status"]) for c in status["conditions"]] == [
+        ("Initialized", "True"),
+        ("Ready", "False"),
+        ("ContainersReady", "False"),
+        ("PodScheduled", "True"),
+    ]
+    assert status["conditions"][1]["lastTransitionTime"] == "long ago"
+    assert status["conditions"][1]["reason"] == "PodFailed"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+def test_a_container_that_ran_under_an_agent_before_is_lost() -> None:
+    record = Record(a_container())
+    record.take_over({"name": "main", "state": RUNNING, "restartCount": 2, "containerID": "c"})
+    assert record.exit_code == 137
+    assert record.state["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert record.restarts == 2

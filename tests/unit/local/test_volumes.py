@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_kftrain.local.environment import ConfigError
+from airflow_kftrain.local.unsupported import unsupported
+from airflow_kftrain.local.volumes import (
+    make_volumes,
+    mount_paths,
+    rewrite_paths,
+    sources_of_volumes,
+)
+from tests.unit.local.pods import a_container, a_pod
+
+SOURCES = {("configmaps", "c"): {"k": b"v", "l": b"w"}, ("secrets", "s"): {"pw": b"hush"}}
+
+
+def modes(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): oct(path.stat().st_mode & 0o777)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_volumes_become_folders_with_files_of_the_user_alone(tmp_path: Path) -> None:
+    items = [{"key": "k", "path": "deep/script", "mode": 0o555}]
+    downward = {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    sources = [{"secret": {"name": "s"}}, {"configMap": {"name": "c", "items": items}}]
+    volumes = [
+        {"name": "config", "configMap": {"name": "c"}},
+        {"name": "secret", "secret": {"secretName": "s", "defaultMode": 0o644}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "down", "downwardAPI": downward},
+        {"name": "all", "projected": {"sources": sources}},
+    ]
+    pod = a_pod(volumes=volumes)
+    assert sources_of_volumes(pod) == set(SOURCES)
+    made = make_volumes(pod, tmp_path, SOURCES)
+    assert set(made) == {"config", "secret", "scratch", "down", "all"}
+    assert (tmp_path / "down/name").read_text() == "job-worker-0"
+    assert modes(tmp_path) == {
+        "config/k": "0o600",
+        "config/l": "0o600",
+        "secret/pw": "0o600",
+        "down/name": "0o600",
+        "all/pw": "0o600",
+        "all/deep/script": "0o700",
+    }
+
+
+@pytest.mark.parametrize(
+    ("volume", "text"),
+    [
+        ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
+        ({"secret": {"secretName": "s", "items": [{"key": "x", "path": "x"}]}}, "key: x"),
+        ({"secret": {"secretName": "s", "items": [{"key": "pw", "path": "../x"}]}}, "leads out"),
+    ],
+)
+def test_what_cannot_be_made_is_named(tmp_path: Path, volume: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        make_volumes(a_pod(volumes=[{"name": "v", **volume}]), tmp_path, SOURCES)
+
+
+def test_mounts_with_parts_of_volumes(tmp_path: Path) -> None:
+    mounts = [
+        {"name": "v", "mountPath": "/data/"},
+        {"name": "v", "mountPath": "/one", "subPath": "a/b"},
+        {"name": "v", "mountPath": "/two", "subPathExpr": "$(POD)"},
+    ]
+    made = mount_paths(a_container(volumeMounts=mounts), {"v": tmp_path}, {"POD": "p"})
+    assert made == {
+        "/data": str(tmp_path),
+        "/one": str(tmp_path / "a/b"),
+        "/two": str(tmp_path / "p"),
+    }
+    bad = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPath": "../x"}])
+    with pytest.raises(ConfigError):
+        mount_paths(bad, {"v": tmp_path}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/data", "/D"),
+        ("--out=/data/x.pt", "--out=/D/x.pt"),
+        ("cat /data/a > /data/b", "cat /D/a > /D/b"),
+        ("/a:/data", "/a:/D"),
+        ("/database", "/database"),
+        ("/data-2", "/data-2"),
+        ("s3://bucket/data", "s3://bucket/data"),
+        ("/data/deep/x", "/DEEP/x"),
+        ('"/data"', '"/D"'),
+    ],
+)
+def test_mount_paths_are_rewritten_wherever_they_are_meant(text: str, expected: str) -> None:
+    assert rewrite_paths(text, {"/data": "/D", "/data/deep": "/DEEP"}) == expected
+
+
+def test_what_cannot_be_honoured_is_named_and_only_volumes_are_refused() -> None:
+    container = a_container(
+        livenessProbe={"exec": {}}, lifecycle={"preStop": {}}, ports=[{"containerPort": 80}]
+    )
+    volumes = [
+        {"name": "kube-api-access-x", "projected": {"sources": [{"serviceAccountToken": {}}]}},
+        {"name": "t", "projected": {"sources": [{"serviceAccountToken": {}}]}},
+        {"name": "h", "hostPath": {"path": "/"}},
+    ]
+    found = unsupported(a_pod(container, volumes=volumes, hostNetwork=True))
+    assert {entry.field: entry.refused for entry in found} == {
+        "spec.hostNetwork": False,
+        "spec.volumes[1].projected.sources[0].serviceAccountToken": False,
+        "spec.volumes[2].hostPath": True,
+        "spec.containers[0].livenessProbe": False,
+        "spec.containers[0].lifecycle": False,
+        "spec.containers[0].ports[0].containerPort": False,
+    }
