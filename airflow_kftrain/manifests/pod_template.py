@@ -13,9 +13,11 @@ from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.kinds import JobKind, Role
 from airflow_kftrain.manifests.author_fields import given_at
 from airflow_kftrain.manifests.patching import merge
+from airflow_kftrain.manifests.places import listed
 from airflow_kftrain.specs.env import merge_env
 from airflow_kftrain.specs.job import JobSpec
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import given
 from airflow_kftrain.specs.pods import Placement, Pod, merge_pods
 from airflow_kftrain.specs.replicas import Replica
 from airflow_kftrain.specs.resources import without_devices
@@ -42,8 +44,7 @@ def pod_template(kind: JobKind, role: Role, job: JobSpec, replica: Replica) -> d
     main, others = _split(kind, spec.get("containers", []))
     main = {**main, "name": kind.container}
     main = merge(main, _main_container(role, job, replica, pod))
-    sidecars = [LATER] if pod.sidecars is LATER else _list(pod.sidecars)
-    spec["containers"] = [main, *others, *sidecars]
+    spec["containers"] = [main, *others, *known(pod.sidecars)]
     template = merge({"metadata": base.get("metadata", {}), "spec": spec}, _from_pod(pod))
     if kind.shared_memory if pod.shared_memory is None else pod.shared_memory:
         _add_shared_memory(job, role, pod, template["spec"])
@@ -89,7 +90,7 @@ def placement_fields(placement: Placement) -> dict[str, Any]:
         "priorityClassName": placement.priority_class,
         "schedulerName": placement.scheduler_name,
     }
-    return {key: value for key, value in written.items() if value is not None}
+    return given(written)
 
 
 def shared_memory_volume(pod: Pod) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -123,12 +124,12 @@ def _base(field: str, pod: Any) -> Mapping[str, Any]:
 
 def _split(kind: JobKind, containers: Any) -> tuple[dict[str, Any], list[Any]]:
     """The main container of a template and the others."""
-    listed = [] if containers is LATER else list(containers)
+    present = [] if containers is LATER else list(containers)
     for name in (kind.container, *_MAIN_ELSEWHERE):
-        for container in listed:
+        for container in present:
             if container is not LATER and container["name"] == name:
-                return container, [item for item in listed if item is not container]
-    return (listed[0], listed[1:]) if listed else ({"name": kind.container}, [])
+                return container, [item for item in present if item is not container]
+    return (present[0], present[1:]) if present else ({"name": kind.container}, [])
 
 
 def command_of(job: JobSpec, replica: Replica) -> tuple[Any, Any]:
@@ -157,7 +158,7 @@ def _main_container(role: Role, job: JobSpec, replica: Replica, pod: Pod) -> dic
         "resources": resources or None,
         "volumeMounts": pod.volume_mounts,
     }
-    return {key: value for key, value in written.items() if value is not None}
+    return given(written)
 
 
 def _from_pod(pod: Pod) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def _from_pod(pod: Pod) -> dict[str, Any]:
         "imagePullSecrets": pod.image_pull_secrets,
         **placement_fields(placement),
     }
-    spec = {key: value for key, value in written.items() if value is not None}
+    spec = given(written)
     return {"metadata": metadata, "spec": spec}
 
 
@@ -220,21 +221,21 @@ def _refuse_unknown_containers(field: str, patch: Mapping[str, Any], spec: Any) 
     if not isinstance(patched, Mapping):
         return
     for key in ("containers", "initContainers"):
-        present = spec.get(key, [])
-        known = [item if item is LATER else item["name"] for item in _list(present)]
-        if present is LATER or LATER in known:
+        names = [item if item is LATER else item["name"] for item in listed(spec, key)]
+        if spec.get(key) is LATER or LATER in names:
             continue
-        for number, item in enumerate(_list(patched.get(key))):
+        for number, item in enumerate(listed(patched, key)):
             name = item if item is LATER else item["name"]
-            if name not in known and name is not LATER:
+            if name not in names and name is not LATER:
                 raise InvalidSpec(
                     f"{field}.spec.{key}[{number}].name",
                     "there is no such container to patch",
                     value=name,
-                    advice=f"There are {', '.join(known) or 'none'}; "
+                    advice=f"There are {', '.join(names) or 'none'}; "
                     "a new one goes into sidecars or init_containers.",
                 )
 
 
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
+def known(items: Any) -> list[Any]:
+    """The items of a list; where it is not known yet, there may be any."""
+    return [LATER] if items is LATER else list(items or [])

@@ -12,6 +12,7 @@ from airflow_kftrain.manifests.run_policy import job_metadata, write_run_policy
 from airflow_kftrain.specs.elastic import Elastic
 from airflow_kftrain.specs.env import merge_env
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import given
 from airflow_kftrain.specs.policies import RunPolicy
 from airflow_kftrain.specs.pytorch_job import PyTorchJob
 from airflow_kftrain.specs.replicas import Replica
@@ -59,7 +60,7 @@ def _elastic_policy(elastic: Elastic) -> dict[str, Any]:
         "rdzvConf": [{"key": key, "value": settings[key]} for key in sorted(settings)],
         "metrics": elastic.metrics,
     }
-    return {key: value for key, value in policy.items() if value is not None}
+    return given(policy)
 
 
 def _under_torchrun(job: PyTorchJob, worker: Replica, elastic: Elastic) -> Replica:

@@ -10,6 +10,7 @@ from airflow_kftrain.manifests.pod_template import pod_template
 from airflow_kftrain.manifests.run_policy import job_metadata, write_run_policy
 from airflow_kftrain.specs.job import JobSpec
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import given
 
 
 def replicated_job(kind: JobKind, job: JobSpec, replicas: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,4 +36,4 @@ def _group(kind: JobKind, job: JobSpec, role: str, replica: Any) -> dict[str, An
         "restartPolicy": replica.restart_policy,
         "template": pod_template(kind, kind.role(role), job, replica),
     }
-    return {key: value for key, value in group.items() if value is not None}
+    return given(group)

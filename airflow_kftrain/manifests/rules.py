@@ -151,8 +151,8 @@ def _check_elastic(kind: JobKind, manifest: Mapping[str, Any]) -> None:
 def _check_elastic_count(kind: JobKind, manifest: Mapping[str, Any], least: Any, most: Any) -> None:
     """The nodes would wait for others that never come, or be more than they may."""
     for role, group in role_groups(kind, manifest).items():
-        count, decides = group["replicas"], kind.role(role).single
-        if decides or not isinstance(count, int):
+        count, is_single = group["replicas"], kind.role(role).single
+        if is_single or not isinstance(count, int):
             continue
         too_few = isinstance(least, int) and count < least
         if too_few or (isinstance(most, int) and count > most):

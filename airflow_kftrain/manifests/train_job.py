@@ -17,6 +17,7 @@ from airflow_kftrain.manifests.places import PATCH_MANAGER, own_patch
 from airflow_kftrain.manifests.pod_template import (
     SHM_PATH,
     is_mounted,
+    known,
     placement_fields,
     pod_metadata,
     safe_to_evict,
@@ -25,6 +26,7 @@ from airflow_kftrain.manifests.pod_template import (
 )
 from airflow_kftrain.manifests.run_policy import job_metadata, write_run_policy
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import given
 from airflow_kftrain.specs.pods import Placement, Pod
 from airflow_kftrain.specs.train_job import Initializer, Source, TrainJob
 
@@ -78,7 +80,7 @@ def _trainer(job: TrainJob) -> dict[str, Any]:
         "numProcPerNode": job.num_proc_per_node,
         "resourcesPerNode": job.container_resources,
     }
-    return {key: value for key, value in written.items() if value is not None}
+    return given(written)
 
 
 def _initializer(initializer: Initializer) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def _source(source: Source) -> Any:
         "env": source.env,
         "secretRef": None if source.secret is None else {"name": source.secret},
     }
-    return {key: value for key, value in written.items() if value is not None}
+    return given(written)
 
 
 def _write_pod(manifest: dict[str, Any], pod: Pod) -> None:
@@ -103,7 +105,7 @@ def _write_pod(manifest: dict[str, Any], pod: Pod) -> None:
     annotations = safe_to_evict(placement)
     if annotations and metadata.get("annotations") is not LATER:
         metadata = merge({"annotations": annotations}, metadata)
-    volumes, mounts = _known(pod.volumes), _known(pod.volume_mounts)
+    volumes, mounts = known(pod.volumes), known(pod.volume_mounts)
     if pod.shared_memory not in (None, False, LATER):
         if is_mounted(mounts, SHM_PATH):
             raise shared_memory_twice("pod.shared_memory", pod)
@@ -118,12 +120,8 @@ def _write_pod(manifest: dict[str, Any], pod: Pod) -> None:
     }
     patch = {
         "metadata": metadata,
-        "spec": {key: value for key, value in written.items() if value is not None},
+        "spec": given(written),
     }
     if pod.patch is not None and pod.patch is not LATER:
         patch = merge(patch, pod.patch)
     own_patch(TRAIN_JOB, manifest).update({key: part for key, part in patch.items() if part})
-
-
-def _known(items: Any) -> list[Any]:
-    return [LATER] if items is LATER else list(items or [])

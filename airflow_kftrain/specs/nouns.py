@@ -31,6 +31,11 @@ def check_fields(field: str, noun: Any, checks: Mapping[str, Check]) -> Any:
     return noun._replace(**checked)
 
 
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the fields that have a value; 0 and "" are values."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def none_given(field: str, *, needed: bool) -> InvalidSpec:
     """The error for a None where None has no meaning."""
     advice = "" if needed else "Leave it out for the default."

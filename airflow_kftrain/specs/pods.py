@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.nouns import Check, check_fields, check_noun
+from airflow_kftrain.specs.nouns import Check, check_fields, check_noun, given
 from airflow_kftrain.specs.shapes import check_of, conform, plain
 from airflow_kftrain.specs.values import annotation_map, flag, label_map, quantity, text
 
@@ -62,8 +62,7 @@ def merge_pods(base: Any, over: Any) -> Any:
         return base or over or Pod()
     if base is LATER or over is LATER:
         return over
-    given = {name: value for name, value in over._asdict().items() if value is not None}
-    return base._replace(**given)
+    return base._replace(**given(over._asdict()))
 
 
 def _placement(field: str, placement: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.nouns import check_fields, check_noun
+from airflow_kftrain.specs.nouns import check_fields, check_noun, given
 from airflow_kftrain.specs.shapes import check_of
 from airflow_kftrain.specs.values import flag, one_of, seconds, text, whole_number
 
@@ -71,7 +71,7 @@ def _scheduling(field: str, policy: Any) -> Any:
         "priorityClass": checked.priority_class,
         "scheduleTimeoutSeconds": checked.timeout,
     }
-    return {key: value for key, value in written.items() if value is not None}
+    return given(written)
 
 
 def _at_least_a_second(field: str, value: Any) -> Any:
