@@ -57,6 +57,12 @@ control-plane-up: venv ## start it and keep it until Ctrl-C; another one: PROFIL
 .PHONY: test-real
 test-real: control-plane ## the tests on that real Kubernetes
 	$(BIN)/python -m pytest tests/real
+	$(BIN)/python -m pytest tests/cluster
+
+.PHONY: recordings
+recordings: control-plane ## write the recordings of that real Kubernetes anew, and the reports on them
+	$(BIN)/python -m pytest tests/cluster --record
+	$(BIN)/python -m pytest tests/unit/test_recordings.py --write-golden
 
 .PHONY: docs
 docs: venv ## write the generated pages anew

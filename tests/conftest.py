@@ -19,6 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden manifests anew instead of comparing with them",
     )
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="tests/cluster writes its recordings anew, into tests/recordings",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

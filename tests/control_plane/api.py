@@ -5,11 +5,13 @@ Answers come back whole, whatever their code: it is answers that the tests are a
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from socket import SHUT_RDWR
 from typing import Any, NamedTuple
 
 from tests.control_plane.errors import RefusedByApi
@@ -53,13 +55,51 @@ class Answer(NamedTuple):
         return self.object
 
 
+class Watch:
+    """The events of an open watch, one by one as they come: `for event in watch`."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        self._socket = connection.sock
+        self._ended = False
+        self.code = response.status
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[Manifest]:
+        """Until the server ends it, or `end` does."""
+        try:
+            while line := self._response.readline():
+                yield json.loads(line)
+        except (OSError, ValueError, http.client.HTTPException):
+            if not self._ended:
+                raise
+
+    def end(self) -> None:
+        """For another thread than the one that reads the events."""
+        self._ended = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(SHUT_RDWR)
+
+
 class Api:
     """One user of one API server. Every call has its own connection, so threads may share it."""
 
-    def __init__(self, port: int, ca_file: str, token: str | None) -> None:
-        self.port = port
+    def __init__(self, server: str, ca_file: str | None, token: str | None) -> None:
+        """`server` as in a kubeconfig: http or https, with a path before all others or without."""
+        parts = urllib.parse.urlsplit(server)
+        self._place = (parts.hostname or "", parts.port or 443)
+        self._prefix = parts.path.rstrip("/")
         self._token = token
-        self._tls = ssl.create_default_context(cafile=ca_file)
+        self._tls = ssl.create_default_context(cafile=ca_file) if ca_file else None
         self._plurals: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def call(
@@ -71,20 +111,41 @@ class Api:
         query: Mapping[str, object] | None = None,
         content_type: str = "application/json",
     ) -> Answer:
+        connection = self._connect()
+        try:
+            response = self._send(connection, method, path, body, query, content_type)
+            return Answer(response.status, response.read().decode("utf-8", errors="replace"))
+        finally:
+            connection.close()
+
+    def watch(self, path: str, **query: object) -> Watch:
+        """A watch that is open: what is created from now on is seen."""
+        connection = self._connect()
+        wanted = {"watch": "true", **query}
+        response = self._send(connection, "GET", path, None, wanted, "application/json")
+        return Watch(connection, response)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(*self._place, timeout=60)
+        return http.client.HTTPSConnection(*self._place, context=self._tls, timeout=60)
+
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: Any,
+        query: Mapping[str, object] | None,
+        content_type: str,
+    ) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", "Content-Type": content_type}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         parameters = f"?{urllib.parse.urlencode(query)}" if query else ""
         data = None if body is None else json.dumps(body).encode()
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.port, context=self._tls, timeout=60
-        )
-        try:
-            connection.request(method, path + parameters, body=data, headers=headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.read().decode("utf-8", errors="replace"))
-        finally:
-            connection.close()
+        connection.request(method, self._prefix + path + parameters, body=data, headers=headers)
+        return connection.getresponse()
 
     def path(
         self, api_version: str, kind: str, namespace: str | None = None, name: str | None = None

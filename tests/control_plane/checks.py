@@ -46,7 +46,7 @@ def ok(api: Api, path: str) -> Check:
 
 def answers_tls(port: int, ca_file: str) -> Check:
     """It serves TLS with our certificate, and HTTP over it; any code will do."""
-    api = Api(port, ca_file, None)
+    api = Api(f"https://{LOOPBACK}:{port}", ca_file, None)
 
     def check() -> None:
         api.call("GET", "/")

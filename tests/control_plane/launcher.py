@@ -103,10 +103,14 @@ class ControlPlane:
 
     def api(self, token: str | None = None) -> Api:
         """As the administrator, or as whose token it is."""
-        return Api(self._ports.apiserver, str(self._layout.ca), token or self._tokens["admin"])
+        server = f"https://{LOOPBACK}:{self._ports.apiserver}"
+        return Api(server, str(self._layout.ca), token or self._tokens["admin"])
 
     def api_without_rights(self) -> Api:
         return self.api(self._tokens["nobody"])
+
+    def _api_of(self, port: int, token: str | None = None) -> Api:
+        return Api(f"https://{LOOPBACK}:{port}", str(self._layout.ca), token)
 
     def create_user(self, name: str, namespace: str, rules: Sequence[Manifest]) -> tuple[Path, Api]:
         """A ServiceAccount with these RBAC rules in a namespace, and no others."""
@@ -244,9 +248,11 @@ class ControlPlane:
         ca = str(layout.ca)
         ready = {
             "kube-controller-manager": checks.ok(
-                Api(ports.controller_manager, ca, None), "/healthz"
+                Api(f"https://{LOOPBACK}:{ports.controller_manager}", ca, None), "/healthz"
             ),
-            "kube-scheduler": checks.ok(Api(ports.scheduler, ca, None), "/readyz"),
+            "kube-scheduler": checks.ok(
+                Api(f"https://{LOOPBACK}:{ports.scheduler}", ca, None), "/readyz"
+            ),
             "training-operator": checks.answers_tls(ports.training_operator, ca),
             "jobset": checks.answers_tls(ports.jobset, ca),
             "trainer": checks.answers_tls(ports.trainer, ca),

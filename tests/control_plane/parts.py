@@ -22,7 +22,11 @@ _CALLS_A_SECOND, _BURST = 200, 400
 # Without nodelifecycle nothing takes the taint not-ready from a node, so nothing puts it on
 # either; test nodes keep no Lease that nodelifecycle could watch.
 _ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition"
-_CONTROLLERS = "*,-nodeipam,-nodelifecycle"
+# Pods have the address 127.0.0.1 here, which endpoints may not have: no end of complaints.
+_CONTROLLERS = (
+    "*,-nodeipam,-nodelifecycle"
+    ",-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller"
+)
 
 # Kinds of training-operator that are left when mpi-operator serves MPIJob.
 _WITHOUT_MPI = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")

@@ -1,0 +1,97 @@
+"""Scenarios run on a target, each in a namespace of its own: `make test-real`.
+
+On the real target a scenario needs one of two profiles, MPIJob being v1 or v2beta1:
+`pytestmark = pytest.mark.profile("mpi-operator")`; without the mark it is training-operator.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.recorder import RECORDINGS
+from tests.cluster.table import Table, scenario_of
+from tests.cluster.targets import RealTarget
+from tests.cluster.world import World
+from tests.control_plane import PROFILES
+
+HERE = Path(__file__).parent
+
+# Without the time that fixtures take: waiting for another control plane is no fault of a test.
+_SECONDS_A_TEST = 180
+
+_report = pytest.StashKey[pytest.TestReport]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "profile(name): the real control plane that it needs")
+    config.pluginmanager.register(Table(), "conformance-table")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("profile")
+        profile = mark.args[0] if mark else PROFILES[0]
+        # Beside other parameters the scope has to be said, or each test gets a target of its own.
+        metafunc.parametrize("target", [profile], indirect=True, scope="session", ids=["real"])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_SECONDS_A_TEST, func_only=True))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    call = getattr(item, "callspec", None)
+    profile = call.params.get("target") if call is not None else None
+    return PROFILES.index(profile) if profile is not None else -1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_report] = report
+    return report
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> Iterator[RealTarget]:
+    with RealTarget(request.param) as target:
+        yield target
+
+
+@pytest.fixture
+def world(target: RealTarget, request: pytest.FixtureRequest) -> Iterator[World]:
+    name = f"t-{secrets.token_hex(4)}"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    target.api.create(namespace).required("a namespace")
+    world = World(target, name)
+    yield world
+    try:
+        if world.recorder is not None:
+            world.recorder.stop()
+            report = request.node.stash.get(_report, None)
+            if report is not None and report.passed:
+                _keep_recording(world, request)
+    finally:
+        target.api.delete(namespace)
+        target.check()
+
+
+def _keep_recording(world: World, request: pytest.FixtureRequest) -> None:
+    assert world.recorder is not None
+    scenario = scenario_of(request.node)
+    file = RECORDINGS / f"{scenario.file_name}.jsonl"
+    if request.config.getoption("--record"):
+        lines = world.recorder.lines(scenario.text)
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    assert file.exists(), f"no recording {file.name}: make recordings"

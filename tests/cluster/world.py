@@ -1,0 +1,240 @@
+"""What a scenario has in its hands: one namespace of a target, and the jobs in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from tests.cluster.recorder import Recorder
+from tests.cluster.targets import RealTarget
+from tests.control_plane.api import MERGE, Answer, Api, Manifest
+
+T = TypeVar("T")
+
+_PATIENCE = 60.0
+_SUCCESS = ("Succeeded", "Complete")  # a batch Job and a TrainJob say Complete
+_FAILURE = "Failed"
+
+
+def eventually(look: Callable[[], T | None], seen: Callable[[], object] = lambda: "") -> T:
+    """What `look` gives, as soon as it does; after a minute fails, with what is `seen`."""
+    end = time.monotonic() + _PATIENCE
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited in vain; seen: {json.dumps(seen(), indent=1)}")
+        time.sleep(0.05)
+    return found
+
+
+class Event(NamedTuple):
+    """A Kubernetes event, as far as it is the same each time."""
+
+    object: str
+    """Kind/name"""
+    type: str
+    reason: str
+    message: str
+
+
+class World:
+    def __init__(self, target: RealTarget, namespace: str) -> None:
+        self.target = target
+        self.namespace = namespace
+        self.api: Api = target.api
+        self.recorder: Recorder | None = None
+
+    def path(self, kind: str, name: str | None = None, api_version: str = "v1") -> str:
+        return self.api.path(api_version, kind, self.namespace, name)
+
+    def create(self, manifest: Manifest, **query: object) -> Manifest:
+        """Creates in this namespace, and gives what the server made of it."""
+        answer = self.try_create(manifest, **query)
+        assert answer.code == 201, answer.message
+        return answer.object
+
+    def try_create(self, manifest: Manifest, **query: object) -> Answer:
+        metadata = {**manifest["metadata"], "namespace": self.namespace}
+        return self.api.create({**manifest, "metadata": metadata}, **query)
+
+    def submit(self, manifest: Manifest) -> Job:
+        """Creates the job that the scenario is about; it is recorded from here on."""
+        assert self.recorder is None, "one recorded job a scenario"
+        api_version, kind = manifest["apiVersion"], manifest["kind"]
+        paths = {"job": self.path(kind, None, api_version)}
+        paths |= {"pod": self.path("Pod"), "event": self.path("Event")}
+        self.recorder = Recorder(self.api, self.namespace, paths)
+        created = self.create(manifest, fieldValidation="Strict")
+        path = self.path(kind, created["metadata"]["name"], api_version)
+        return Job(self, path, created)
+
+    def pod(self, name: str, *command: str, **spec: Any) -> Pod:
+        """Creates a pod with one container, `main`; `container` adds to that one."""
+        main = {"name": "main", "image": "x", "command": list(command), **spec.pop("container", {})}
+        body = {"restartPolicy": "Never", "containers": [main], **spec}
+        self.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": body})
+        return Pod(self, name)
+
+    def events(self) -> set[Event]:
+        """All that were told in this namespace."""
+        listed = self.api.call("GET", self.path("Event")).required("the events")
+        return {
+            Event(
+                f"{item['involvedObject']['kind']}/{item['involvedObject']['name']}",
+                item["type"],
+                item["reason"],
+                item["message"],
+            )
+            for item in listed["items"]
+        }
+
+    def told(self, reason: str, about: str = "") -> Event:
+        """Waits for an event of that reason, about Kind/name."""
+
+        def look() -> Event | None:
+            for event in self.events():
+                if event.reason == reason and event.object.startswith(about):
+                    return event
+            return None
+
+        return eventually(look, lambda: sorted(self.events()))
+
+
+class Pod:
+    """A pod by its name."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.path = world.path("Pod", name)
+
+    def now(self) -> Manifest:
+        return self.world.api.call("GET", self.path).required(f"pod {self.name}")
+
+    @property
+    def status(self) -> Manifest:
+        return dict(self.now()["status"])
+
+    def until(self, good: Callable[[Manifest], Any]) -> Manifest:
+        """The pod as soon as it is `good`."""
+
+        def look() -> Manifest | None:
+            pod = self.now()
+            return pod if good(pod) else None
+
+        return eventually(look, self.now)
+
+    def phase(self, *phases: str) -> Manifest:
+        """Waits until the pod is in one of these phases; its status then."""
+        return dict(self.until(lambda pod: pod["status"].get("phase") in phases)["status"])
+
+    def ends(self) -> Manifest:
+        """Waits for its end; its status then."""
+        return self.phase("Succeeded", "Failed")
+
+    def env(self, container: str | None = None) -> dict[str, Any]:
+        """Variables of its spec: those with a value, and the sources of the others."""
+        (spec,) = (
+            spec
+            for spec in self.now()["spec"]["containers"][: None if container else 1]
+            if container in (None, spec["name"])
+        )
+        return {v["name"]: v.get("value", v.get("valueFrom", "")) for v in spec.get("env") or []}
+
+    def log(self, **options: object) -> Answer:
+        return self.world.api.call("GET", f"{self.path}/log", query=options)
+
+    def delete(self, **options: Any) -> Answer:
+        return self.world.api.call("DELETE", self.path, options or None)
+
+    def is_gone(self) -> bool:
+        return self.world.api.call("GET", self.path).code == 404
+
+
+class Job:
+    """The custom resource that a scenario is about."""
+
+    def __init__(self, world: World, path: str, created: Manifest) -> None:
+        self.world = world
+        self.path = path
+        self.created = created
+        self.name = str(created["metadata"]["name"])
+
+    def now(self) -> Manifest:
+        return self.world.api.call("GET", self.path).required(f"job {self.name}")
+
+    @property
+    def status(self) -> Manifest:
+        return dict(self.now().get("status") or {})
+
+    def conditions(self) -> dict[str, Manifest]:
+        """By their types."""
+        return {item["type"]: item for item in self.status.get("conditions") or []}
+
+    def is_true(self, condition: str) -> bool:
+        return bool(self.conditions().get(condition, {}).get("status") == "True")
+
+    def until(self, good: Callable[[Manifest], Any]) -> Manifest:
+        """The job as soon as it is `good`."""
+
+        def look() -> Manifest | None:
+            job = self.now()
+            return job if good(job) else None
+
+        return eventually(look, self._seen)
+
+    def becomes(self, *conditions: str) -> Manifest:
+        """Waits until one of the conditions is True; that condition."""
+
+        def look() -> Manifest | None:
+            for name in conditions:
+                if self.is_true(name):
+                    return self.conditions()[name]
+            return None
+
+        return eventually(look, self._seen)
+
+    def succeeds(self) -> Manifest:
+        """Waits for its success; the condition that says so."""
+        return self._ends(_SUCCESS, "Succeeded")
+
+    def fails(self) -> Manifest:
+        """Waits for its failure; the condition that says so."""
+        return self._ends((_FAILURE,), "Failed")
+
+    def _ends(self, wanted: tuple[str, ...], verdict: str) -> Manifest:
+        end = self.becomes(*_SUCCESS, _FAILURE)
+        assert end["type"] in wanted, self._seen()
+        assert self.world.recorder is not None
+        self.world.recorder.verdict = verdict
+        return end
+
+    def pods(self) -> list[Manifest]:
+        """All pods of the namespace, by name: a scenario has one job."""
+        listed = self.world.api.call("GET", self.world.path("Pod")).required("the pods")
+        return sorted(listed["items"], key=lambda pod: str(pod["metadata"]["name"]))
+
+    def pod_names(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.pods()]
+
+    def pod(self, name: str) -> Pod:
+        """The pod of that name, as soon as it is there."""
+        eventually(lambda: name in self.pod_names(), self._seen)
+        return Pod(self.world, name)
+
+    def patch(self, body: Mapping[str, Any]) -> Manifest:
+        answer = self.world.api.call("PATCH", self.path, body, content_type=MERGE)
+        return answer.required(f"a patch of {self.name}")
+
+    def delete(self, **options: Any) -> Answer:
+        """`options` are fields of DeleteOptions."""
+        return self.world.api.call("DELETE", self.path, options or None)
+
+    def is_gone(self) -> bool:
+        return self.world.api.call("GET", self.path).code == 404
+
+    def _seen(self) -> object:
+        """What explains that a scenario waits in vain."""
+        pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pods()}
+        return {"job": self.now(), "pods": pods, "events": sorted(self.world.events())}
