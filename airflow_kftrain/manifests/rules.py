@@ -149,19 +149,19 @@ def _check_elastic(kind: JobKind, manifest: Mapping[str, Any]) -> None:
 
 
 def _check_elastic_count(kind: JobKind, manifest: Mapping[str, Any], least: Any, most: Any) -> None:
-    """The nodes would wait for others that never come, or be more than they may."""
-    for role, group in role_groups(kind, manifest).items():
-        count, is_single = group["replicas"], kind.role(role).single
-        if is_single or not isinstance(count, int):
-            continue
-        too_few = isinstance(least, int) and count < least
-        if too_few or (isinstance(most, int) and count > most):
-            raise InvalidSpec(
-                f"spec.{kind.replicas_key}.{role}.replicas",
-                f"not between minReplicas, {least}, and maxReplicas, {most}",
-                value=count,
-                advice="Leave it out for as many as there may be.",
-            )
+    """The nodes would wait for others that never come, or be more than they may. Nodes are the
+    workers: a PaddleJob may have masters beside them."""
+    count = role_groups(kind, manifest).get("Worker", {}).get("replicas")
+    if not isinstance(count, int):
+        return
+    too_few = isinstance(least, int) and count < least
+    if too_few or (isinstance(most, int) and count > most):
+        raise InvalidSpec(
+            f"spec.{kind.replicas_key}.Worker.replicas",
+            f"not between minReplicas, {least}, and maxReplicas, {most}",
+            value=count,
+            advice="Leave it out for as many as there may be.",
+        )
 
 
 def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> None:

@@ -64,6 +64,13 @@ def test_a_paddle_job_may_have_several_masters() -> None:
     assert groups(manifest)["Master"]["replicas"] == 2
 
 
+def test_the_range_of_an_elastic_paddle_job_is_that_of_its_workers() -> None:
+    roles = {"Master": group("paddle"), "Worker": group("paddle", replicas=2)}
+    policy = {"minReplicas": 2, "maxReplicas": 4}
+    made = raw("kubeflow.org/v1", "PaddleJob", paddleReplicaSpecs=roles, elasticPolicy=policy)
+    assert made["spec"]["elasticPolicy"] == policy
+
+
 def test_the_older_place_of_an_mpi_jobs_clean_up_is_respected() -> None:
     manifest = raw(
         "kubeflow.org/v1",
