@@ -132,8 +132,10 @@ class _Event(NamedTuple):
 
 # Normal by their type, and yet a part of the story.
 _TELLING = frozenset({"ExitedWithCode", "Evicted", "Preempted", "TaintManagerEviction"})
-# A pod that is still being deleted is made anew a moment later.
-_NOISE = re.compile(r"object is being deleted|^DNSConfigForming:")
+# A pod that is still being deleted is made anew a moment later; an exit with 0 is no news.
+_NOISE = re.compile(
+    r"object is being deleted|^DNSConfigForming:|^ExitedWithCode: .* exited with code 0$"
+)
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONG_AGO = datetime.min.replace(tzinfo=timezone.utc)
 

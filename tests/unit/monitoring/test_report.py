@@ -216,6 +216,8 @@ def test_events_of_the_newer_api_are_read_too() -> None:
         (event("FailedCreatePod", 'object is being deleted: pods "a" already exists'), False),
         (event("Failed", "Error: ErrImagePull"), True),
         (event("ExitedWithCode", "Pod: ml.a exited with code 1", type="Normal"), True),
+        (event("ExitedWithCode", "Pod: ml.a exited with code 0", type="Normal"), False),
+        (event("ExitedWithCode", "Pod: ml.a exited with code 10", type="Normal"), True),
         (event("SuccessfulCreatePod", "Created pod: a", type="Normal"), False),
         (event("DNSConfigForming", "Search Line limits were exceeded"), False),
         (event("PyTorchJobFailed", MESSAGE), False),
