@@ -3,28 +3,23 @@
 Pods find each other by names that do not resolve here, and every job uses the same ports. So each
 (scope, host name of a peer, port) gets a port of this machine on first mention, whoever mentions
 it, and variables and arguments are rewritten to it. The scope is the job. Ports come from a range
-below the one from which systems take ports themselves; a lock on one byte of a file keeps a port
-for one agent, and goes with the agent however it ends.
+below the one from which systems take ports themselves.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.environment import ADDRESS
+from airflow_kftrain.local.environment import ADDRESS, CannotStart
 
 Object = dict[str, Any]
 
 FIRST_PORT, LAST_PORT = 20000, 29999
+_BLOCK = 100
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 _JOB_LABELS = (
     "training.kubeflow.org/job-name",
@@ -62,51 +57,48 @@ _REMOTE_SHELLS = {
 """Variables by which an operator says that ranks are started by MPI, and those that name how."""
 
 
-class NoPort(KfTrainError):
-    """All ports of the range are in use."""
-
-
 class Ports:
-    """Ports of this machine, shared with the other agents of this user."""
+    """Ports of this machine for the pods of one agent.
 
-    _held: set[int] = set()  # agents in one process do not see each other's locks
+    They come in blocks. Whoever listens on the first port of a block has the others: so the system
+    keeps agents apart, and lets go of a block when its agent ends, however it does.
+    """
 
-    def __init__(self, lock_file: Path | None = None) -> None:
-        name = f"kftrain-ports-{os.getuid()}"
-        path = lock_file or Path(tempfile.gettempdir()) / name
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    def __init__(self) -> None:
+        self._blocks: dict[int, socket.socket] = {}
         self._given: dict[str, dict[tuple[str, int], int]] = {}
 
     def port(self, scope: str, host: str, port: int) -> int:
-        """The same answer for the same question, until the scope is released."""
+        """The same answer for the same question, until the scope is released; raises
+        CannotStart."""
         given = self._given.setdefault(scope, {})
         if (host, port) not in given:
             given[host, port] = self._take()
         return given[host, port]
 
     def release(self, scope: str) -> None:
-        for port in self._given.pop(scope, {}).values():
-            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, port)
-            self._held.discard(port)
+        self._given.pop(scope, None)
 
     def close(self) -> None:
-        for scope in list(self._given):
-            self.release(scope)
-        os.close(self._lock)
+        for holder in self._blocks.values():
+            holder.close()
 
     def _take(self) -> int:
-        for port in range(FIRST_PORT, LAST_PORT + 1):
-            if port in self._held:
-                continue
+        taken = {port for given in self._given.values() for port in given.values()}
+        for block in range(FIRST_PORT, LAST_PORT, _BLOCK):
+            if self._has(block):
+                for port in range(block + 1, block + _BLOCK):
+                    if port not in taken and _free(port):
+                        return port
+        raise CannotStart(f"no free port between {FIRST_PORT} and {LAST_PORT}")
+
+    def _has(self, block: int) -> bool:
+        if block not in self._blocks:
             try:
-                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+                self._blocks[block] = socket.create_server((ADDRESS, block))
             except OSError:
-                continue
-            if _free(port):
-                self._held.add(port)
-                return port
-            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, port)
-        raise NoPort(f"no free port between {FIRST_PORT} and {LAST_PORT}")
+                return False
+        return True
 
 
 def _free(port: int) -> bool:
@@ -131,29 +123,25 @@ def scope_of(pod: Object) -> str:
     return str(metadata["namespace"])
 
 
-class Rewritten(NamedTuple):
-    values: dict[str, str]
-    before: dict[str, str]
-    """The variables that were changed, as a real cluster would have them."""
-
-
 class Peers:
     """Recognises the other pods of a pod's job by their host names, and knows their ports."""
 
-    def __init__(self, pod: Object, others: Iterable[str], port: Callable[[str, int], int]) -> None:
-        """`others`: names of pods in scope that are known already."""
+    def __init__(self, pod: Object, port: Callable[[str, int], int]) -> None:
         metadata, spec = pod["metadata"], pod["spec"]
         labels = metadata.get("labels") or {}
-        jobs = {labels[label] for label in _JOB_LABELS if label in labels}
-        services = jobs | ({spec["subdomain"]} if spec.get("subdomain") else set())
+        services = {labels[label] for label in _JOB_LABELS if label in labels}
+        services |= {spec["subdomain"]} if spec.get("subdomain") else set()
         self._own = spec.get("hostname") or metadata["name"]
         self._port = port
-        known = _any_of({self._own, metadata["name"], *others})
-        made = rf"|(?:{_any_of(services)})(?:-[a-z0-9]+)*-[0-9]+" if services else ""
-        service = rf"(?:\.(?:{_any_of(services)}))?" if services else ""
+        host, service = _any_of({self._own, metadata["name"]}), ""
+        if services:
+            # Pods are called after their job; and what is below its service is a pod of it.
+            host += rf"|(?:{_any_of(services)})(?:-[a-z0-9]+)*-[0-9]+"
+            host += rf"|[a-z0-9-]+(?=\.(?:{_any_of(services)})(?![\w-]))"
+            service = rf"(?:\.(?:{_any_of(services)}))?"
         namespace = re.escape(metadata["namespace"])
         domain = rf"{service}(?:\.{namespace}(?:\.svc(?:\.[a-z0-9.-]+)?)?)?"
-        self._host = re.compile(rf"(?P<host>{known}{made}){domain}")
+        self._host = re.compile(rf"(?P<host>{host}){domain}")
         self._host_port = re.compile(
             rf"(?<![\w.-]){self._host.pattern}:(?P<port>[0-9]{{1,5}})(?![0-9])"
         )
@@ -164,7 +152,7 @@ class Peers:
             lambda match: f"{ADDRESS}:{self._port(match['host'], int(match['port']))}", text
         )
 
-    def rewrite_variables(self, given: Mapping[str, str]) -> Rewritten:
+    def rewrite_variables(self, given: Mapping[str, str]) -> dict[str, str]:
         values = {name: self.rewrite(value) for name, value in given.items()}
         for name, port_name in _PAIRS.items():
             host = self._host.fullmatch(given.get(name, ""))
@@ -173,8 +161,7 @@ class Peers:
                 values[name] = ADDRESS
                 values[port_name] = str(self._port(host["host"], int(port)))
         self._rewrite_own_port(values)
-        before = {name: given[name] for name in given if given[name] != values[name]}
-        return Rewritten(values, before)
+        return values
 
     def _rewrite_own_port(self, values: dict[str, str]) -> None:
         """Variables in which a pod finds the port that it opens itself."""
@@ -204,7 +191,7 @@ def mpi_variables(
     }
     if not shells and not takes_ranks:
         return {}
-    hosts = values.get("OMPI_MCA_orte_default_hostfile")
-    extra = {"PRTE_MCA_prte_default_hostfile": hosts} if hosts else {}
-    defaults = {**_OPEN_MPI, **extra}
+    defaults = dict(_OPEN_MPI)
+    if hosts := values.get("OMPI_MCA_orte_default_hostfile"):
+        defaults["PRTE_MCA_prte_default_hostfile"] = hosts
     return {**{k: v for k, v in defaults.items() if k not in values}, **shells}

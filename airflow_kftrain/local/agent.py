@@ -21,19 +21,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.addresses import scope_of
 from airflow_kftrain.local.api_client import ApiClient, core, read_kubeconfig
 from airflow_kftrain.local.environment import quantity
-from airflow_kftrain.local.log_server import FoundLog, LogServer, NoLog
-from airflow_kftrain.local.machine import Machine, Settings
+from airflow_kftrain.local.logs import CannotRun, ContainerLog, NoLog, serve_logs
+from airflow_kftrain.local.machine import NO_IMAGES, Machine, Settings
 from airflow_kftrain.local.node import Node
-from airflow_kftrain.local.pod import PodRunner
-from airflow_kftrain.local.processes import STATE_FILE, Sessions, start_guard, table
+from airflow_kftrain.local.pod import Pod
+from airflow_kftrain.local.processes import start_guard, sweep, table
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +44,6 @@ _LOOK_EVERY = 0.5
 _SECONDS_TO_TELL = 5.0
 
 
-class CannotRun(KfTrainError):
-    """The agent cannot start."""
-
-
 # ----- the state folder
 
 
@@ -56,58 +51,43 @@ class CannotRun(KfTrainError):
 def state_folder(path: Path) -> Iterator[Path]:
     """The folder, locked, swept and guarded; removed at the end. Raises CannotRun."""
     try:
-        _make_folder(path)
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = _lock(path)
     except OSError as error:
         raise CannotRun(f"state folder {path} cannot be used: {error}") from error
-    guard = None
-    try:
-        _wait_for_lock(path, lock)
-        if ended := Sessions(path).sweep():
-            log.warning("ended %d processes that an agent before this one left behind", ended)
-        _empty(path)
-        guard = start_guard(path, lock)
-        yield path
-    except CannotRun:
-        raise
-    finally:
-        if guard is not None:
-            assert guard.stdin is not None
-            guard.stdin.close()
-            guard.wait()
+    if ended := sweep(path):
+        log.warning("ended %d processes that an agent before this one left behind", ended)
+    for entry in path.iterdir():
+        if entry.name != _LOCK:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    with start_guard(path, lock) as guard:
+        try:
+            yield path
+        finally:
+            guard.communicate()
             shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
+            os.close(lock)
 
 
-def _make_folder(path: Path) -> None:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.stat().st_uid != os.getuid():
-        raise PermissionError("it belongs to another user")
-    path.chmod(0o700)
-    if any(path.iterdir()) and not (path / _LOCK).exists():
-        raise FileExistsError("it holds other things, and would be removed at the end")
-
-
-def _wait_for_lock(path: Path, lock: int) -> None:
-    """The guard of an agent that was killed holds it for a moment."""
+def _lock(path: Path) -> int:
+    """Waits a little: the guard of an agent that was killed has it for a moment."""
     end = time.monotonic() + _WAIT_FOR_LOCK
     while True:
-        try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.stat().st_uid != os.getuid():
+            raise PermissionError("it belongs to another user")
+        path.chmod(0o700)
+        if any(path.iterdir()) and not (path / _LOCK).exists():
+            raise FileExistsError("it holds other things, and would be removed at the end")
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if time.monotonic() > end:
-                raise CannotRun(f"another agent uses the state folder {path}") from error
-            time.sleep(0.05)
-
-
-def _empty(path: Path) -> None:
-    for entry in path.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != _LOCK:
-            entry.unlink()
-    (path / STATE_FILE).touch(0o600)
+            # Unless whoever had it has removed the folder meanwhile.
+            if os.path.samestat(os.fstat(lock), os.stat(path / _LOCK)):
+                return lock
+        os.close(lock)
+        if time.monotonic() > end:
+            raise BlockingIOError("another agent uses it")
+        time.sleep(0.05)
 
 
 # ----- the agent
@@ -119,25 +99,24 @@ class Agent:
     def __init__(self, api: ApiClient, settings: Settings, folder: Path) -> None:
         self._api = api
         self._settings = settings
+        self._folder = folder
         self._machine = Machine(api, settings, folder)
-        self._runners: dict[str, PodRunner] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._server = LogServer(self._find_log)
-        self._node: Node | None = None
+        self._pods: dict[str, Pod] = {}
         self._chores: list[asyncio.Task[None]] = []
+        self._ending = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Agent:
         """Raises KfTrainError, with nothing left behind."""
-        try:
-            port = await self._server.start(self._machine.folder, self._settings.port)
-            node = Node(self._api, self._settings, self._machine.folder, port)
+        async with contextlib.AsyncExitStack() as ending:
+            ending.callback(self._machine.ports.close)
+            server = await serve_logs(self._find_log, self._folder, self._settings.port)
+            ending.push_async_callback(server.cleanup)
+            port = server.addresses[0][1]
+            node = Node(self._api, self._settings, self._folder, port)
             await node.register()
-            self._node = node
-        except BaseException:
-            await self._server.stop()
-            self._machine.ports.close()
-            raise
-        self._machine.warn_of_images()
+            ending.push_async_callback(node.remove)
+            self._ending = ending.pop_all()
+        log.warning("%s", NO_IMAGES.upper())
         log.info("node %s is ready; it serves logs on port %d", self._settings.name, port)
         chores = (self._follow_pods(), node.keep_alive(), self._look_at_processes())
         self._chores = [asyncio.create_task(chore) for chore in chores]
@@ -147,19 +126,10 @@ class Agent:
         for chore in self._chores:
             chore.cancel()
         await asyncio.wait(self._chores)
-        for runner in self._runners.values():
-            runner.end_with_node()
-        if tasks := list(self._tasks.values()):
-            patience = self._settings.last_grace + _SECONDS_TO_TELL
-            await asyncio.wait(tasks, timeout=patience)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        await self._machine.finish_errands(_SECONDS_TO_TELL)
-        assert self._node is not None
-        await self._node.remove()
-        await self._server.stop()
-        self._machine.ports.close()
+        for pod in self._pods.values():
+            pod.end_with_node()
+        await self._machine.finish(self._settings.last_grace + _SECONDS_TO_TELL)
+        await self._ending.aclose()
 
     async def watch_over(self) -> None:
         """Returns never; raises if a part of the agent fails, which is a fault of the agent."""
@@ -171,8 +141,7 @@ class Agent:
         mine = f"spec.nodeName={self._settings.name}"
         async for kind, found in self._api.follow(core("", "pods"), fieldSelector=mine):
             if kind == "LISTED":
-                here = {pod["metadata"]["uid"] for pod in found}
-                for uid in set(self._runners) - here:
+                for uid in set(self._pods) - {pod["metadata"]["uid"] for pod in found}:
                     self._drop(uid)
                 for pod in found:
                     self._take(pod)
@@ -181,54 +150,35 @@ class Agent:
             else:
                 self._take(found)
 
-    def _take(self, pod: Object) -> None:
-        uid = pod["metadata"]["uid"]
-        if uid in self._runners:
-            self._runners[uid].update(pod)
-            return
-        scope = scope_of(pod)
-        others = [
-            runner.pod["metadata"]["name"]
-            for runner in self._runners.values()
-            if runner.scope == scope
-        ]
-        runner = self._runners[uid] = PodRunner(self._machine, pod, others)
-        runner.update(pod)
-        self._tasks[uid] = asyncio.create_task(self._run(runner))
-
-    async def _run(self, runner: PodRunner) -> None:
-        try:
-            await runner.run()
-        except Exception:  # one pod's trouble is not the others'
-            log.exception("pod %s: a fault of the agent", runner.pod["metadata"]["name"])
+    def _take(self, found: Object) -> None:
+        uid = found["metadata"]["uid"]
+        if uid not in self._pods:
+            self._pods[uid] = Pod(self._machine, found)
+        self._pods[uid].update(found)
 
     def _drop(self, uid: str) -> None:
         """The pod is gone from the API: so goes what runs of it."""
-        runner, task = self._runners.pop(uid, None), self._tasks.pop(uid, None)
-        if runner is None or task is None:
-            return
-        task.cancel()
-        self._machine.errand(self._release(runner.scope, task))
+        if pod := self._pods.pop(uid, None):
+            pod.task.cancel()
+            pod.task.add_done_callback(lambda _: self._release(pod.scope))
 
-    async def _release(self, scope: str, task: asyncio.Task[None]) -> None:
-        await asyncio.wait([task])
-        if all(runner.scope != scope for runner in self._runners.values()):
+    def _release(self, scope: str) -> None:
+        if all(pod.scope != scope for pod in self._pods.values()):
             self._machine.ports.release(scope)
 
     async def _look_at_processes(self) -> None:
         while True:
-            if self._runners:
+            if self._pods:
                 processes = table()
-                for runner in self._runners.values():
-                    runner.look(processes)
+                for pod in self._pods.values():
+                    pod.look(processes)
             await asyncio.sleep(_LOOK_EVERY)
 
-    def _find_log(self, namespace: str, name: str, container: str, previous: bool) -> FoundLog:
-        for runner in self._runners.values():
-            metadata = runner.pod["metadata"]
-            if (metadata["namespace"], metadata["name"]) == (namespace, name):
-                return runner.find_log(container, previous)
-        raise NoLog(404, f'pod "{name}" does not exist')
+    def _find_log(self, namespace: str, name: str, container: str, previous: bool) -> ContainerLog:
+        for pod in self._pods.values():
+            if (pod.namespace, pod.name) == (namespace, name):
+                return pod.find_log(container, previous)
+        raise NoLog(f'pod "{name}" does not exist')
 
 
 # ----- the command line
@@ -278,22 +228,12 @@ def _working_python(name: str) -> str:
     return os.path.abspath(program)
 
 
-@contextlib.asynccontextmanager
-async def _until_signal() -> AsyncIterator[asyncio.Event]:
+async def run(kubeconfig: Path, settings: Settings, folder: Path) -> None:
+    """An agent until SIGINT or SIGTERM; raises KfTrainError when it cannot start."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    yield stop
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)
-
-
-async def run(kubeconfig: Path, settings: Settings, folder: Path) -> None:
-    """An agent until SIGINT or SIGTERM; raises KfTrainError when it cannot start."""
-    async with (
-        ApiClient(read_kubeconfig(kubeconfig)) as api,
-        _until_signal() as stop,
-    ):
+    async with ApiClient(read_kubeconfig(kubeconfig)) as api:
         await api.get("/version")
         async with Agent(api, settings, folder) as agent:
             watching = asyncio.create_task(agent.watch_over())

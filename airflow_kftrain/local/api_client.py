@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import json
 import logging
 import random
@@ -30,6 +31,7 @@ Object = dict[str, Any]
 
 _PAGE = 500
 _WATCH_SECONDS = 300
+_LONGEST_LINE = 8 << 20  # of a watch: an object of any size that etcd takes
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
 
@@ -37,11 +39,18 @@ class BadKubeconfig(KfTrainError):
     """The kubeconfig cannot be read, or asks for what this client does not do."""
 
 
-class ApiUnreachable(KfTrainError):
-    """No answer came."""
+class ApiFailure(KfTrainError):
+    """A call failed."""
+
+    code = 0
+    """The HTTP status of the answer; 0 if no answer came."""
 
 
-class ApiError(KfTrainError):
+class ApiUnreachable(ApiFailure):
+    """No answer came, or nothing that makes sense."""
+
+
+class ApiError(ApiFailure):
     """The API server answered with an error."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
@@ -63,9 +72,9 @@ def read_kubeconfig(path: str | Path) -> Cluster:
     path = Path(path).expanduser()
     try:
         config = yaml.safe_load(path.read_text())
-        context = _named(config, "contexts", config["current-context"])["context"]
-        cluster = _named(config, "clusters", context["cluster"])["cluster"]
-        user = _named(config, "users", context["user"])["user"] or {}
+        context = _named(config, "context", config["current-context"])
+        cluster = _named(config, "cluster", context["cluster"])
+        user = _named(config, "user", context["user"])
         server = str(cluster["server"]).rstrip("/")
     except (OSError, UnicodeDecodeError) as error:
         raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error}") from error
@@ -75,45 +84,39 @@ def read_kubeconfig(path: str | Path) -> Cluster:
         if unknown in user:
             raise BadKubeconfig(f"kubeconfig {path}: users with {unknown!r} are not supported")
     try:
-        token = user.get("token") or _text_of(path, user.get("tokenFile"))
+        token = user.get("token") or _content(path, user, "tokenFile")
         tls = _tls(path, cluster, user) if server.startswith("https:") else None
     except (OSError, ssl.SSLError, binascii.Error) as error:
         raise BadKubeconfig(f"kubeconfig {path}: bad token or certificate: {error}") from error
     return Cluster(server, token, tls)
 
 
-def _named(config: Any, section: str, name: str) -> Object:
-    for entry in config[section]:
-        if entry["name"] == name:
-            return dict(entry)
-    raise KeyError(f"{name} in {section}")
+def _named(config: Any, kind: str, name: str) -> Object:
+    entries = {entry["name"]: entry.get(kind) for entry in config[f"{kind}s"]}
+    return dict(entries[name] or {})
 
 
-def _text_of(kubeconfig: Path, file: str | None) -> str:
-    """The content of a file that a kubeconfig names, relative to itself."""
+def _content(kubeconfig: Path, section: Object, name: str) -> str:
+    """What stands in a kubeconfig as data, or in a file whose path is relative to it."""
+    if data := section.get(f"{name}-data"):
+        return base64.b64decode(data).decode("ascii", "replace")
+    file = section.get(name)
     return (kubeconfig.parent / Path(file).expanduser()).read_text().strip() if file else ""
 
 
 def _tls(path: Path, cluster: Object, user: Object) -> ssl.SSLContext:
-    authority = _pem(path, cluster, "certificate-authority")
+    authority = _content(path, cluster, "certificate-authority")
     context = ssl.create_default_context(cadata=authority or None)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = _pem(path, user, "client-certificate"), _pem(path, user, "client-key")
-    if certificate:
+    if certificate := _content(path, user, "client-certificate"):
         # The ssl module takes certificates from files only; this one is private and short-lived.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(f"{certificate}\n{key}\n")
+            file.write(f"{certificate}\n{_content(path, user, 'client-key')}\n")
             file.flush()
             context.load_cert_chain(file.name)
     return context
-
-
-def _pem(kubeconfig: Path, section: Object, name: str) -> str:
-    if data := section.get(f"{name}-data"):
-        return base64.b64decode(data).decode("ascii", "replace")
-    return _text_of(kubeconfig, section.get(name))
 
 
 def core(namespace: str, plural: str, name: str = "", part: str = "") -> str:
@@ -134,9 +137,12 @@ class ApiClient:
         headers = {"Accept": "application/json", "User-Agent": "kftrain-agent"}
         if cluster.token:
             headers["Authorization"] = f"Bearer {cluster.token}"
-        connector = aiohttp.TCPConnector(ssl=cluster.tls or True, limit=0)
-        timeout = aiohttp.ClientTimeout(total=30, sock_connect=10)
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=cluster.tls or True, limit=0),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=30, sock_connect=10),
+            read_bufsize=_LONGEST_LINE,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -147,11 +153,11 @@ class ApiClient:
         return await self._call("GET", path, params=params)
 
     async def create(self, path: str, body: Object) -> Object:
-        return await self._call("POST", path, body=body)
+        return await self._call("POST", path, json=body)
 
     async def merge_patch(self, path: str, body: Object) -> Object:
-        kind = "application/merge-patch+json"
-        return await self._call("PATCH", path, body=body, content_type=kind)
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return await self._call("PATCH", path, json=body, headers=headers)
 
     async def delete(self, path: str, uid: str = "", grace: int | None = None) -> Object:
         """All conditions go into the body: beside a body, a query string is ignored."""
@@ -160,17 +166,17 @@ class ApiClient:
             options["preconditions"] = {"uid": uid}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        return await self._call("DELETE", path, body=options)
+        return await self._call("DELETE", path, json=options)
 
     async def list(self, path: str, **params: str) -> tuple[list[Object], str]:
         """All objects of a collection, read in pages, and the version to watch from."""
         items: list[Object] = []
-        token = ""
+        params["limit"] = str(_PAGE)
         while True:
-            page = await self.get(path, limit=str(_PAGE), **params, **_present("continue", token))
+            page = await self.get(path, **params)
             items += page.get("items") or []
-            token = page["metadata"].get("continue") or ""
-            if not token:
+            params["continue"] = page["metadata"].get("continue") or ""
+            if not params["continue"]:
                 return items, page["metadata"]["resourceVersion"]
 
     async def follow(self, path: str, **params: str) -> AsyncIterator[tuple[str, Any]]:
@@ -188,19 +194,17 @@ class ApiClient:
                     if kind != "BOOKMARK":
                         yield kind, found
                 pause = _SHORTEST_PAUSE  # it came to its regular end
-            except ApiError as error:
-                version = ""  # expired, or the server is in a state of its own: start afresh
+            except ApiFailure as error:
+                if error.code:
+                    version = ""  # expired, or the server is in a state of its own: start afresh
                 if error.code != 410:
                     log.warning("watch of %s is interrupted: %s", path, error)
-            except ApiUnreachable as error:
-                log.warning("watch of %s is interrupted: %s", path, error)
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _watch(
         self, path: str, version: str, params: Mapping[str, str]
     ) -> AsyncIterator[tuple[str, Object]]:
-        assert self._session is not None
         query = {
             **params,
             "watch": "true",
@@ -210,46 +214,33 @@ class ApiClient:
         }
         # A server that vanished without a word shows itself by an overdue end of the watch.
         timeout = aiohttp.ClientTimeout(sock_connect=10, total=_WATCH_SECONDS + 30)
-        try:
-            url = self._cluster.server + path
-            async with self._session.get(url, params=query, timeout=timeout) as response:
-                if response.status != 200:
-                    raise _refusal(response.status, await response.text())
-                async for line in _lines(response):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise _refusal(event["object"].get("code", 500), event["object"])
-                    yield event["type"], event["object"]
-        except (aiohttp.ClientError, asyncio.TimeoutError, json.JSONDecodeError) as error:
-            raise ApiUnreachable(f"{self._cluster.server}: {_line(error)}") from error
+        async with self._answer("GET", path, params=query, timeout=timeout) as response:
+            async for line in response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise _refusal(event["object"].get("code", 500), event["object"])
+                yield event["type"], event["object"]
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
+    async def _call(self, method: str, path: str, **options: Any) -> Object:
+        async with self._answer(method, path, **options) as response:
+            return dict(json.loads(await response.text()))
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A good answer, to be read as JSON; raises ApiError, ApiUnreachable."""
         assert self._session is not None
-        data = None if body is None else json.dumps(body)
-        headers = {"Content-Type": content_type} if body is not None else {}
+        server = self._cluster.server
         try:
-            async with self._session.request(
-                method, self._cluster.server + path, params=params, data=data, headers=headers
-            ) as response:
-                text = await response.text()
+            async with self._session.request(method, server + path, **options) as response:
+                if response.status >= 300:
+                    raise _refusal(response.status, await response.text())
+                yield response
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
-            raise ApiUnreachable(
-                f"{self._cluster.server} does not answer: {_line(error)}"
-            ) from error
-        if response.status >= 300:
-            raise _refusal(response.status, text)
-        try:
-            return dict(json.loads(text))
+            raise ApiUnreachable(f"{server} does not answer: {_line(error)}") from error
         except ValueError as error:
-            raise ApiUnreachable(f"{self._cluster.server} does not speak JSON") from error
+            raise ApiUnreachable(f"{server} does not speak JSON: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:
@@ -257,27 +248,11 @@ def _line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__} {error}".split())[:300]
 
 
-def _present(name: str, value: str) -> dict[str, str]:
-    return {name: value} if value else {}
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of any length; the reader's own method has a limit that large objects exceed."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-
-
 def _refusal(code: int, answer: str | Object) -> ApiError:
     status: Any = answer
     if isinstance(answer, str):
-        try:
+        with contextlib.suppress(ValueError):
             status = json.loads(answer)
-        except ValueError:
-            status = None
     if not isinstance(status, dict):
         return ApiError(code, "", str(answer)[:300].strip())
     return ApiError(code, status.get("reason", ""), str(status.get("message", ""))[:1000])

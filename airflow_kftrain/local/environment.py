@@ -1,56 +1,48 @@
-"""The variables, command and arguments of a container, as the pod's spec says. Pure.
-
-What the spec points to is fetched before, and handed in as `Sources`. `ConfigError` is what a
-kubelet calls CreateContainerConfigError.
-"""
+"""The variables of a container, as the pod's spec says, and what they are made from."""
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import KfTrainError
+from airflow_kftrain.local.api_client import ApiClient, ApiFailure, core
 
 Object = dict[str, Any]
-Source = tuple[str, str]
-"""("configmaps" | "secrets", name)"""
-Sources = Mapping[Source, Mapping[str, bytes] | None]
-"""Their content, None where there is no such object."""
 
 ADDRESS = "127.0.0.1"
-_WORDS = {"configmaps": "configmap", "secrets": "secret"}
+SOURCES = ("configMap", "secret")
+"""The kinds of objects that hold data, as fields of a spec name them."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _INDEXED_FIELD = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)(e[+-]?[0-9]+|[KMGTPE]i|[numkMGTPE]?)", re.IGNORECASE)
-_SUFFIXES = {
-    **{suffix: Decimal(10) ** power for suffix, power in zip("num", (-9, -6, -3), strict=True)},
-    **{suffix: Decimal(1000) ** (i + 1) for i, suffix in enumerate("kMGTPE")},
-    **{f"{suffix}i": Decimal(1024) ** (i + 1) for i, suffix in enumerate("KMGTPE")},
+_UNITS = {
     "": Decimal(1),
+    **{unit: Decimal(10) ** power for unit, power in (("n", -9), ("u", -6), ("m", -3))},
+    **{unit: Decimal(1000) ** (i + 1) for i, unit in enumerate("kMGTPE")},
+    **{f"{unit}i": Decimal(1024) ** (i + 1) for i, unit in enumerate("KMGTPE")},
 }
 
 
-class ConfigError(KfTrainError):
-    """A variable or file cannot be made from what the spec points to."""
+class CannotStart(KfTrainError):
+    """Why a container waits: the message, and the reason as a kubelet names it."""
 
-
-class Environment(NamedTuple):
-    values: dict[str, str]
-    secret: set[str]
-    """Names of variables that hold something from a Secret."""
+    def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def quantity(text: object) -> Decimal:
-    """A Kubernetes quantity as a number; raises ConfigError."""
-    match = _QUANTITY.fullmatch(str(text).strip())
+    """A Kubernetes quantity as a number; raises CannotStart."""
+    given = str(text)
+    number = given.rstrip(string.ascii_letters)
     try:
-        if match and match[2] in _SUFFIXES:
-            return Decimal(match[1]) * _SUFFIXES[match[2]]
-        return Decimal(str(text))
-    except InvalidOperation as error:
-        raise ConfigError(f"{text!r} is not a quantity") from error
+        return Decimal(number) * _UNITS[given[len(number) :]]
+    except (InvalidOperation, KeyError) as error:
+        raise CannotStart(f"{text!r} is not a quantity") from error
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -62,80 +54,99 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def sources_of_container(container: Object) -> set[Source]:
-    """What the variables of a container point to."""
-    found: set[Source] = set()
-    for entry in container.get("envFrom") or []:
-        found |= _sources(entry, "configMapRef", "secretRef")
-    for entry in container.get("env") or []:
-        found |= _sources(entry.get("valueFrom") or {}, "configMapKeyRef", "secretKeyRef")
-    return found
+class Sources:
+    """The config maps and secrets of a namespace, each read once."""
+
+    def __init__(self, api: ApiClient, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._known: dict[tuple[str, str], dict[str, bytes] | None] = {}
+
+    async def content(self, kind: str, reference: Object) -> Mapping[str, bytes]:
+        """What a reference points to, nothing if it is missing and may be; raises CannotStart."""
+        # A volume calls the field otherwise than everything else does.
+        name = reference.get("secretName") or reference["name"]
+        if (kind, name) not in self._known:
+            self._known[kind, name] = await self._read(kind, name)
+        content = self._known[kind, name]
+        if content is None and not reference.get("optional"):
+            raise CannotStart(f'{kind.lower()} "{name}" not found')
+        return content or {}
+
+    async def _read(self, kind: str, name: str) -> dict[str, bytes] | None:
+        try:
+            found = await self._api.get(core(self._namespace, f"{kind.lower()}s", name))
+        except ApiFailure as error:
+            if error.code == 404:
+                return None
+            raise CannotStart(str(error)) from error
+        plain = (found.get("data") or {}) if kind == "configMap" else {}
+        encoded = found.get("data" if kind == "secret" else "binaryData") or {}
+        return {
+            **{key: value.encode() for key, value in plain.items()},
+            **{key: base64.b64decode(value) for key, value in encoded.items()},
+        }
 
 
-def _sources(entry: Object, config_map: str, secret: str) -> set[Source]:
-    pairs = (("configmaps", config_map), ("secrets", secret))
-    return {(plural, entry[key]["name"]) for plural, key in pairs if entry.get(key)}
+class Environment(NamedTuple):
+    values: dict[str, str]
+    secret: set[str]
+    """Names of variables that hold something from a Secret."""
 
 
-def content_of(
-    sources: Sources, kind: str, reference: Object, field: str
-) -> Mapping[str, bytes] | None:
-    """What a reference points to; None if it is missing and may be; raises ConfigError."""
-    content = sources.get((kind, reference[field]))
-    if content is None and not reference.get("optional"):
-        raise ConfigError(f'{_WORDS[kind]} "{reference[field]}" not found')
-    return content
-
-
-def make_environment(pod: Object, container: Object, sources: Sources) -> Environment:
-    """All variables that the spec declares, in its order; raises ConfigError."""
+async def make_environment(pod: Object, container: Object, sources: Sources) -> Environment:
+    """All variables that the spec declares, in its order; raises CannotStart."""
     values: dict[str, str] = {}
     secret: set[str] = set()
-    for name, value, is_secret in _from_whole_sources(container, sources):
+
+    def put(name: str, value: str, is_secret: bool) -> None:
         values[name] = value
         (secret.add if is_secret else secret.discard)(name)
+
+    for entry in container.get("envFrom") or []:
+        for kind in SOURCES:
+            if reference := entry.get(f"{kind}Ref"):
+                for key, data in (await sources.content(kind, reference)).items():
+                    name = (entry.get("prefix") or "") + key
+                    put(name, data.decode("utf-8", "replace"), kind == "secret")
     for entry in container.get("env") or []:
-        name, origin = entry["name"], entry.get("valueFrom")
-        made = _value_from(pod, container, origin, sources) if origin else entry.get("value") or ""
-        if made is None:
-            continue
-        used = {match[1] for match in _REFERENCE.finditer(made)} if not origin else set()
-        is_secret = bool(used & secret) or bool(origin and "secretKeyRef" in origin)
-        values[name] = made if origin else expand(made, values)
-        (secret.add if is_secret else secret.discard)(name)
+        if origin := entry.get("valueFrom"):
+            value = await _value_from(pod, container, origin, sources)
+            if value is not None:
+                put(entry["name"], value, "secretKeyRef" in origin)
+        else:
+            text = entry.get("value") or ""
+            mentioned = {match[1] for match in _REFERENCE.finditer(text)}
+            put(entry["name"], expand(text, values), bool(mentioned & secret))
     return Environment(values, secret)
 
 
-def _from_whole_sources(container: Object, sources: Sources) -> Iterator[tuple[str, str, bool]]:
-    for entry in container.get("envFrom") or []:
-        for kind, key in (("configmaps", "configMapRef"), ("secrets", "secretRef")):
-            if reference := entry.get(key):
-                content = content_of(sources, kind, reference, "name") or {}
-                for name, value in content.items():
-                    prefixed = (entry.get("prefix") or "") + name
-                    yield prefixed, value.decode("utf-8", "replace"), kind == "secrets"
-
-
-def _value_from(pod: Object, container: Object, origin: Object, sources: Sources) -> str | None:
-    if field := origin.get("fieldRef"):
-        return field_of(pod, field["fieldPath"])
-    if resource := origin.get("resourceFieldRef"):
-        return resource_of(pod, container, resource)
-    for kind, name in (("configmaps", "configMapKeyRef"), ("secrets", "secretKeyRef")):
-        if reference := origin.get(name):
-            content = content_of(sources, kind, reference, "name")
-            if content is not None and reference["key"] in content:
+async def _value_from(
+    pod: Object, container: Object, origin: Object, sources: Sources
+) -> str | None:
+    for kind in SOURCES:
+        if reference := origin.get(f"{kind}KeyRef"):
+            content = await sources.content(kind, reference)
+            if reference["key"] in content:
                 return content[reference["key"]].decode("utf-8", "replace")
             if reference.get("optional"):
                 return None
-            raise ConfigError(
-                f"couldn't find key {reference['key']} in {_WORDS[kind]} {reference['name']}"
+            raise CannotStart(
+                f"couldn't find key {reference['key']} in {kind.lower()} {reference['name']}"
             )
-    raise ConfigError(f"valueFrom.{next(iter(origin), '')} is not supported")
+    return downward(pod, container, origin)
 
 
-def field_of(pod: Object, path: str) -> str:
-    """A field of the pod, as the downward API writes it; raises ConfigError."""
+def downward(pod: Object, container: Object, origin: Object) -> str:
+    """What the downward API writes for a fieldRef or resourceFieldRef; raises CannotStart."""
+    if field := origin.get("fieldRef"):
+        return _field(pod, field["fieldPath"])
+    if resource := origin.get("resourceFieldRef"):
+        return _resource(pod, container, resource)
+    raise CannotStart(f"valueFrom.{next(iter(origin), '')} is not supported")
+
+
+def _field(pod: Object, path: str) -> str:
     metadata, spec = pod["metadata"], pod["spec"]
     if match := _INDEXED_FIELD.fullmatch(path):
         return str((metadata.get(match[1]) or {}).get(match[2], ""))
@@ -153,12 +164,12 @@ def field_of(pod: Object, path: str) -> str:
         ),
     }
     if path not in simple:
-        raise ConfigError(f"unsupported fieldPath: {path}")
+        raise CannotStart(f"unsupported fieldPath: {path}")
     return str(simple[path])
 
 
-def resource_of(pod: Object, container: Object, reference: Object) -> str:
-    """A request or limit, divided as asked and rounded up; raises ConfigError."""
+def _resource(pod: Object, container: Object, reference: Object) -> str:
+    """A request or limit, divided as asked and rounded up."""
     if name := reference.get("containerName"):
         container = next(c for c in pod["spec"]["containers"] if c["name"] == name)
     group, _, resource = reference["resource"].partition(".")

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import secrets
 import shlex
 import sys
-from collections.abc import Coroutine, Iterable
+import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_kftrain.local.addresses import Ports
-from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiUnreachable, core
-from airflow_kftrain.local.environment import ConfigError, Source
-from airflow_kftrain.local.pod_status import now_text
-from airflow_kftrain.local.processes import PACKAGE_ROOT, Sessions
+from airflow_kftrain.local.api_client import ApiClient, ApiFailure, core
+from airflow_kftrain.local.status import now_text
 
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 
-COMPONENT = "kftrain-agent"
-_NO_IMAGES = (
+NO_IMAGES = (
     "images are not run: the commands of pods run on this machine, as the user of the agent, and "
     "find this machine's programs and files"
 )
@@ -51,102 +48,74 @@ class Machine:
     def __init__(self, api: ApiClient, settings: Settings, folder: Path) -> None:
         self.api = api
         self.settings = settings
-        self.folder = folder
+        self.pods = folder / "pods"
         self.work_folder = str(Path.cwd())
-        self.sessions = Sessions(folder)
         self.ports = Ports()
-        self._errands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._told = False
         self.bin = folder / "bin"
         self.bin.mkdir(exist_ok=True)
         for name in ("python", "python3"):
+            # By its full path, from which an interpreter finds its virtual environment.
             write_script(self.bin / name, f'exec {shlex.quote(settings.python)} "$@"')
 
-    def errand(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that nobody waits for, apart from the end of the agent."""
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that only the end of the agent waits for."""
         task = asyncio.create_task(work)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._note_end)
+        return task
 
-    async def finish_errands(self, seconds: float) -> None:
-        if self._errands:
-            _, left = await asyncio.wait(self._errands, timeout=seconds)
-            for task in left:
-                task.cancel()
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()):
+            # One pod's trouble is not the others'.
+            log.error("a fault of the agent", exc_info=fault)
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for all tasks so long, then cancel what is left."""
+        end = time.monotonic() + seconds
+        while self._tasks and (left := end - time.monotonic()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def tell(self, pod: Object, kind: str, reason: str, message: str) -> None:
         """An Event on a pod; kind is Normal or Warning."""
-        self.errand(self._post_event(pod, kind, reason, message))
+        self.spawn(self._post_event(pod["metadata"], kind, reason, message))
 
     def tell_of_images(self, pod: Object) -> None:
         if not self._told:
             self._told = True
-            self.tell(pod, "Warning", "ImagesAreNotRun", _NO_IMAGES)
+            self.tell(pod, "Warning", "ImagesAreNotRun", NO_IMAGES)
 
-    def warn_of_images(self) -> None:
-        log.warning("%s", _NO_IMAGES.upper())
-
-    async def _post_event(self, pod: Object, kind: str, reason: str, message: str) -> None:
-        metadata, now = pod["metadata"], now_text()
-        reference = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            **{key: metadata[key] for key in ("namespace", "name", "uid")},
-        }
+    async def _post_event(self, metadata: Object, kind: str, reason: str, message: str) -> None:
+        namespace, name = metadata["namespace"], metadata["name"]
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {
-                "name": f"{metadata['name'][:200]}.{secrets.token_hex(8)}",
-                "namespace": metadata["namespace"],
+            "metadata": {"name": f"{name[:200]}.{secrets.token_hex(8)}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": namespace,
+                "name": name,
+                "uid": metadata["uid"],
             },
-            "involvedObject": reference,
             "type": kind,
             "reason": reason,
             "message": message[:1000],
-            "source": {"component": COMPONENT, "host": self.settings.name},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
+            "source": {"component": "kftrain-agent", "host": self.settings.name},
+            "firstTimestamp": now_text(),
+            "lastTimestamp": now_text(),
             "count": 1,
         }
         try:
-            await self.api.create(core(metadata["namespace"], "events"), event)
-        except (ApiError, ApiUnreachable) as error:
-            log.warning("event %s of pod %s is lost: %s", reason, metadata["name"], error)
-
-    async def fetch(
-        self, namespace: str, sources: Iterable[Source]
-    ) -> dict[Source, dict[str, bytes] | None]:
-        """The content of config maps and secrets; raises ConfigError."""
-        found: dict[Source, dict[str, bytes] | None] = {}
-        for plural, name in sorted(sources):
-            try:
-                given = await self.api.get(core(namespace, plural, name))
-            except ApiUnreachable as error:
-                raise ConfigError(str(error)) from error
-            except ApiError as error:
-                if error.code != 404:
-                    raise ConfigError(str(error)) from error
-                found[plural, name] = None
-                continue
-            encoded = given.get("data" if plural == "secrets" else "binaryData") or {}
-            plain = (given.get("data") or {}) if plural == "configmaps" else {}
-            found[plural, name] = {
-                **{key: value.encode() for key, value in plain.items()},
-                **{key: base64.b64decode(value) for key, value in encoded.items()},
-            }
-        return found
-
-    def write_remote_shell(self, path: Path, namespace: str) -> None:
-        """The program by which MPI starts ranks in other pods of the namespace."""
-        words = [sys.executable, "-m", "airflow_kftrain.local.remote_shell"]
-        words += [str(self.names), namespace]
-        write_script(path, f'PYTHONPATH={shlex.quote(PACKAGE_ROOT)} exec {shlex.join(words)} "$@"')
-
-    @property
-    def names(self) -> Path:
-        """Where pods are found by name: links to their folders."""
-        return self.folder / "names"
+            await self.api.create(core(namespace, "events"), event)
+        except ApiFailure as error:
+            log.warning("event %s of pod %s is lost: %s", reason, name, error)
 
 
 def write_script(path: Path, text: str) -> None:

@@ -1,8 +1,8 @@
-"""MPI's remote shell for pods that are processes: FOLDER NAMESPACE [options] HOST COMMAND...
+"""MPI's remote shell for pods that are processes: PODS NAMESPACE [options] HOST COMMAND...
 
 Takes the place of ssh (mpi-operator) and of kubectl exec (training-operator's MPIJob v1). It waits
 for the pod of that name to run, and becomes the command, with the pod's variables and working
-directory. It puts itself on record in the pod's folder, so that the pod's end is its end too.
+directory. It puts itself on record with the pod's processes, so that the pod's end is its end too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from airflow_kftrain.local.processes import start_of
+from airflow_kftrain.local.become import put_on_record
 
-ENVIRONMENT, ENDED, JOINED = "environment.json", "ended", "joined"
-_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+DOOR = "door.json"
+"""The file of a pod that says how to come in; empty once the pod has ended."""
+_OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 _LONGEST_WAIT = 600.0
 _LOOK_EVERY = 0.1
 
@@ -26,44 +27,43 @@ def split(words: list[str]) -> tuple[str, list[str]]:
     index = 0
     while index < len(words) and words[index].startswith("-"):
         option = words[index]
-        index += 2 if len(option) == 2 and option[1] in _WITH_VALUE else 1
+        index += 2 if len(option) == 2 and option[1] in _OPTIONS_WITH_VALUE else 1
     if index >= len(words) - 1:
         raise ValueError(f"no host and command in {words}")
     return words[index].rpartition("@")[2], words[index + 1 :]
 
 
-def pod_of(host: str) -> str:
-    """The first label of a pod's host name is the pod's name."""
-    return host.partition(".")[0]
+def folder_of(pods: Path, namespace: str, name: str, uid: str) -> Path:
+    """Where the files of a pod are; none of these words holds an underscore."""
+    return pods / f"{namespace}_{name}_{uid}"
 
 
-def wait_for(pod: Path, seconds: float) -> str:
-    """Until the pod runs: its settings as JSON. Raises RuntimeError if it will not."""
+def wait_for(pods: Path, namespace: str, name: str, seconds: float) -> str:
+    """Until the pod lets ranks in: what stands at its door. Raises RuntimeError if it ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if (pod / ENDED).exists():
+        doors = [door.read_text() for door in pods.glob(f"{namespace}_{name}_*/{DOOR}")]
+        if any(doors):
+            return max(doors)
+        if doors:
             raise RuntimeError("has ended")
-        try:
-            return (pod / ENVIRONMENT).read_text()
-        except FileNotFoundError:
-            time.sleep(_LOOK_EVERY)
+        time.sleep(_LOOK_EVERY)
     raise RuntimeError(f"did not run within {seconds:.0f} s")
 
 
-def main(words: list[str]) -> None:
-    names, namespace, *rest = words
-    host, command = split(rest)
-    pod = Path(names) / f"{namespace}.{pod_of(host)}"
+def main(pods: str, namespace: str, *words: str) -> None:
+    host, command = split(list(words))
+    # The first label of a pod's host name is the pod's name.
+    name = host.partition(".")[0]
     try:
-        settings = json.loads(wait_for(pod, _LONGEST_WAIT))
-        with open(pod / JOINED, "a") as file:
-            file.write(f"{os.getpid()} {start_of(os.getpid())}\n")
-        os.chdir(settings["folder"])
+        door = json.loads(wait_for(Path(pods), namespace, name, _LONGEST_WAIT))
+        put_on_record(door["record"])
+        os.chdir(door["folder"])
     except (RuntimeError, OSError) as error:
-        sys.exit(f"pod {namespace}/{pod_of(host)}: {error}")
+        sys.exit(f"pod {namespace}/{name}: {error}")
     # As ssh does: the words are one text for the shell of the other side.
-    os.execve("/bin/sh", ["sh", "-c", " ".join(command)], settings["variables"])
+    os.execve("/bin/sh", ["sh", "-c", " ".join(command)], door["variables"])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

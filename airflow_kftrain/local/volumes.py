@@ -12,72 +12,40 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_kftrain.local.environment import (
-    ConfigError,
-    Source,
-    Sources,
-    content_of,
-    expand,
-    field_of,
-    resource_of,
-)
+from airflow_kftrain.local.environment import SOURCES, CannotStart, Sources, downward, expand
 
 Object = dict[str, Any]
 
-_NAME_FIELDS = {"configmaps": "name", "secrets": "secretName"}
+_KINDS = (*SOURCES, "emptyDir", "downwardAPI", "projected")
 
 
-def sources_of_volumes(pod: Object) -> set[Source]:
-    """What the volumes of a pod point to."""
-    found: set[Source] = set()
-    for volume in pod["spec"].get("volumes") or []:
-        for part in _parts(volume):
-            found |= {
-                (kind, reference[field]) for kind, reference, field in _references(part) if field
-            }
-    return found
-
-
-def _parts(volume: Object) -> list[Object]:
-    if projected := volume.get("projected"):
-        return list(projected.get("sources") or [])
-    return [volume]
-
-
-def _references(part: Object) -> Iterator[tuple[str, Object, str]]:
-    if reference := part.get("configMap"):
-        yield "configmaps", reference, "name"
-    if reference := part.get("secret"):
-        # A projected source calls the field otherwise than a volume does.
-        yield "secrets", reference, "secretName" if "secretName" in reference else "name"
-
-
-def make_volumes(pod: Object, folder: Path, sources: Sources) -> dict[str, Path]:
-    """A folder for each volume; raises ConfigError for what is missing or not supported."""
+async def make_volumes(pod: Object, folder: Path, sources: Sources) -> dict[str, Path]:
+    """A folder for each volume; raises CannotStart for what is missing or not supported."""
     made = {}
     for volume in pod["spec"].get("volumes") or []:
+        kind = next((key for key in volume if key != "name"), "emptyDir")
+        if kind not in _KINDS:
+            # A job that reads nothing, or writes where nobody looks, is worse than one that waits.
+            raise CannotStart(
+                f"volume {volume['name']}: {kind} is not supported, only {', '.join(_KINDS)}"
+            )
         place = made[volume["name"]] = folder / volume["name"]
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for part in _parts(volume):
-            _fill(pod, part, place, sources)
+        for part in (volume.get("projected") or {}).get("sources") or [volume]:
+            await _fill(pod, part, place, sources)
     return made
 
 
-def _fill(pod: Object, part: Object, place: Path, sources: Sources) -> None:
-    for kind, reference, field in _references(part):
-        content = content_of(sources, kind, reference, field) or {}
-        mode = reference.get("defaultMode")
-        for path, data, own_mode in _chosen(reference, content):
-            _write(place, path, data, own_mode if own_mode is not None else mode)
-    if downward := part.get("downwardAPI"):
-        for item in downward.get("items") or []:
-            text = (
-                field_of(pod, item["fieldRef"]["fieldPath"])
-                if "fieldRef" in item
-                else resource_of(pod, {}, item["resourceFieldRef"])
-            )
-            mode = item.get("mode", downward.get("defaultMode"))
-            _write(place, item["path"], text.encode(), mode)
+async def _fill(pod: Object, part: Object, place: Path, sources: Sources) -> None:
+    for kind in SOURCES:
+        if reference := part.get(kind):
+            content = await sources.content(kind, reference)
+            for path, data, mode in _chosen(reference, content):
+                _write(place, path, data, mode or reference.get("defaultMode"))
+    if own := part.get("downwardAPI"):
+        for item in own.get("items") or []:
+            data = downward(pod, {}, item).encode()
+            _write(place, item["path"], data, item.get("mode") or own.get("defaultMode"))
 
 
 def _chosen(
@@ -91,13 +59,13 @@ def _chosen(
         if item["key"] in content:
             yield item["path"], content[item["key"]], item.get("mode")
         elif not reference.get("optional"):
-            raise ConfigError(f"references non-existent config key: {item['key']}")
+            raise CannotStart(f"references non-existent config key: {item['key']}")
 
 
 def _write(place: Path, path: str, data: bytes, mode: int | None) -> None:
     file = place / path
     if ".." in Path(path).parts or file == place:
-        raise ConfigError(f"{path!r} leads out of the volume")
+        raise CannotStart(f"{path!r} leads out of the volume")
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.unlink(missing_ok=True)
     file.touch(0o600)
@@ -108,14 +76,14 @@ def _write(place: Path, path: str, data: bytes, mode: int | None) -> None:
 def mount_paths(
     container: Object, volumes: Mapping[str, Path], values: Mapping[str, str]
 ) -> dict[str, str]:
-    """Mount path -> folder or file, for the mounts of a container."""
+    """Mount path -> folder or file, for the mounts of a container; raises CannotStart."""
     paths = {}
     for mount in container.get("volumeMounts") or []:
-        sub = mount.get("subPath") or expand(mount.get("subPathExpr") or "", values)
-        if ".." in Path(sub).parts:
-            raise ConfigError(f"subPath {sub!r} must not contain '..'")
-        place = volumes[mount["name"]] / sub
-        if sub and not place.exists():
+        part = mount.get("subPath") or expand(mount.get("subPathExpr") or "", values)
+        if ".." in Path(part).parts:
+            raise CannotStart(f"subPath {part!r} must not contain '..'")
+        place = volumes[mount["name"]] / part
+        if not place.exists():
             place.mkdir(parents=True, mode=0o700)
         paths[mount["mountPath"].rstrip("/")] = str(place)
     return paths

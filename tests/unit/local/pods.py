@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
+
+from airflow_kftrain.local.api_client import ApiClient, ApiError, Cluster
+from airflow_kftrain.local.environment import Sources
 
 
 def a_pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -20,3 +24,29 @@ def a_pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 def a_container(**fields: Any) -> dict[str, Any]:
     return {"name": "main", "image": "x", "command": ["true"], **fields}
+
+
+class Api(ApiClient):
+    """An API server with these objects, by the ends of their paths."""
+
+    def __init__(self, objects: dict[str, dict[str, Any]]) -> None:
+        super().__init__(Cluster(""))
+        self._objects = objects
+        self.asked: list[str] = []
+
+    async def get(self, path: str, **params: str) -> dict[str, Any]:
+        name = path.partition("/namespaces/ml/")[2]
+        self.asked.append(name)
+        if name not in self._objects:
+            raise ApiError(404, "NotFound", f"{name} not found")
+        return self._objects[name]
+
+
+def sources(**objects: dict[str, str]) -> Sources:
+    """`configmaps_NAME` or `secrets_NAME`, with plain text."""
+    made = {}
+    for name, data in objects.items():
+        if name.startswith("secrets"):
+            data = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
+        made[name.replace("_", "/", 1)] = {"data": data}
+    return Sources(Api(made), "ml")

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +27,7 @@ def book() -> Book:
 
 @pytest.fixture
 def peers(book: Book) -> Peers:
-    return Peers(a_pod(subdomain="svc"), ["other"], book)
+    return Peers(a_pod(subdomain="svc"), book)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,8 @@ def peers(book: Book) -> Peers:
         "job-worker-1.ml.svc.cluster.local",
         "job-worker-1.job",
         "job-worker-1.svc.ml.svc.cluster.local",
-        "other",
+        "other.svc",
+        "other.svc.ml.svc.cluster.local",
         "job-node-0-1.job",
     ],
 )
@@ -61,7 +62,8 @@ def test_names_of_peers_with_a_port_become_this_machine(
         "job-worker-1",
         "key:3",
         "job-worker-1:999999",
-        "another:80",
+        "other:80",
+        "other.svc2:80",
     ],
 )
 def test_everything_else_stays(peers: Peers, text: str) -> None:
@@ -85,31 +87,30 @@ def test_one_peer_has_one_port_whoever_mentions_it_and_however(peers: Peers, boo
 def test_address_and_port_in_separate_variables(peers: Peers, host: str, port: str) -> None:
     given = {host: "job-master-0", port: "23456", "RANK": "1"}
     made = peers.rewrite_variables(given)
-    assert made.values == {host: "127.0.0.1", port: "20000", "RANK": "1"}
-    assert made.before == {host: "job-master-0", port: "23456"}
+    assert made == {host: "127.0.0.1", port: "20000", "RANK": "1"}
 
 
 def test_an_address_of_the_author_stays_with_its_port(peers: Peers) -> None:
     given = {"MASTER_ADDR": "10.1.2.3", "MASTER_PORT": "23456"}
-    assert peers.rewrite_variables(given).values == given
+    assert peers.rewrite_variables(given) == given
 
 
 def test_tf_config(peers: Peers) -> None:
     config = {"cluster": {"worker": ["job-worker-0.ml.svc:2222", "job-worker-1.ml.svc:2222"]}}
-    made = peers.rewrite_variables({"TF_CONFIG": json.dumps(config)}).values["TF_CONFIG"]
+    made = peers.rewrite_variables({"TF_CONFIG": json.dumps(config)})["TF_CONFIG"]
     assert json.loads(made) == {"cluster": {"worker": ["127.0.0.1:20000", "127.0.0.1:20001"]}}
 
 
 def test_paddles_first_pod_opens_the_port_that_the_others_ask_for(book: Book) -> None:
-    first, second = Peers(a_pod(), [], book), Peers(a_pod(), [], book)
-    own = first.rewrite_variables({"PADDLE_MASTER": "127.0.0.1:36543"}).values
-    others = second.rewrite_variables({"PADDLE_MASTER": "job-worker-0:36543"}).values
+    first, second = Peers(a_pod(), book), Peers(a_pod(), book)
+    own = first.rewrite_variables({"PADDLE_MASTER": "127.0.0.1:36543"})
+    others = second.rewrite_variables({"PADDLE_MASTER": "job-worker-0:36543"})
     assert own == others == {"PADDLE_MASTER": "127.0.0.1:20000"}
 
 
 def test_workers_that_share_a_port_get_one_each(peers: Peers) -> None:
     given = {"WORKER_ADDRS": "job-worker-0,job-worker-1", "WORKER_PORT": "9991"}
-    made = peers.rewrite_variables(given).values
+    made = peers.rewrite_variables(given)
     assert made == {"WORKER_ADDRS": "127.0.0.1,127.0.0.1", "WORKER_PORT": "20000"}
 
 
@@ -123,8 +124,8 @@ def test_pods_of_a_job_share_their_scope_and_a_jobset_is_one_job() -> None:
 
 
 @pytest.fixture
-def ports(tmp_path: Path) -> Iterator[Ports]:
-    ports = Ports(tmp_path / "lock")
+def ports() -> Iterator[Ports]:
+    ports = Ports()
     yield ports
     ports.close()
 
@@ -135,15 +136,25 @@ def test_ports_are_kept_for_a_scope_and_differ_between_scopes(ports: Ports) -> N
     assert len({first, ports.port("a", "host", 2), ports.port("b", "host", 1)}) == 3
 
 
-def test_a_second_agent_gets_other_ports_until_they_are_released(
-    ports: Ports, tmp_path: Path
-) -> None:
-    other = Ports(tmp_path / "lock")
+def test_a_port_is_given_out_again_once_it_is_released(ports: Ports) -> None:
     first = ports.port("a", "host", 1)
-    assert other.port("a", "host", 1) != first
     ports.release("a")
-    assert other.port("a", "host", 2) == first
+    assert ports.port("b", "host", 1) == first
+
+
+def test_a_port_that_somebody_uses_is_left_to_him(ports: Ports) -> None:
+    first = ports.port("a", "host", 1)
+    ports.release("a")
+    with socket.create_server(("127.0.0.1", first)):
+        assert ports.port("a", "host", 1) != first
+
+
+def test_two_agents_never_give_out_the_same_port(ports: Ports) -> None:
+    other = Ports()
+    ours = {ports.port("a", "host", number) for number in range(150)}
+    others = {other.port("a", "host", number) for number in range(150)}
     other.close()
+    assert (len(ours), len(others), ours & others) == (150, 150, set())
 
 
 def test_mpi_launchers_get_the_remote_shell_and_other_pods_nothing() -> None:

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from airflow_kftrain.local.environment import (
-    ConfigError,
-    expand,
-    make_environment,
-    quantity,
-    sources_of_container,
-)
-from tests.unit.local.pods import a_container, a_pod
+from airflow_kftrain.local import environment
+from airflow_kftrain.local.environment import CannotStart, Environment, Sources, expand, quantity
+from tests.unit.local.pods import Api, a_container, a_pod, sources
 
-SOURCES = {
-    ("configmaps", "settings"): {"rate": b"0.1"},
-    ("secrets", "token"): {"key": b"hush"},
-    ("secrets", "absent"): None,
-}
+
+def make_environment(container: dict[str, Any], given: Sources | None = None) -> Environment:
+    given = given or sources(configmaps_settings={"rate": "0.1"}, secrets_token={"key": "hush"})
+    return asyncio.run(environment.make_environment(a_pod(container), container, given))
 
 
 @pytest.mark.parametrize(
@@ -41,12 +38,12 @@ def test_a_variable_sees_those_before_it_and_not_those_after() -> None:
         {"name": "C", "value": "2"},
     ]
     container = a_container(env=env)
-    assert make_environment(a_pod(container), container, {}).values["B"] == "1$(C)"
+    assert make_environment(container).values["B"] == "1$(C)"
 
 
 def test_the_last_of_two_equal_names_counts() -> None:
     container = a_container(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])
-    assert make_environment(a_pod(container), container, {}).values == {"A": "2"}
+    assert make_environment(container).values == {"A": "2"}
 
 
 def test_values_come_from_everywhere() -> None:
@@ -69,7 +66,7 @@ def test_values_come_from_everywhere() -> None:
         ],
         resources={"limits": {"cpu": "1500m", "memory": "1Gi"}},
     )
-    made = make_environment(a_pod(container), container, SOURCES)
+    made = make_environment(container)
     assert made.values == {
         "P_rate": "0.1",
         "NAME": "job-worker-0",
@@ -82,7 +79,6 @@ def test_values_come_from_everywhere() -> None:
         "BOTH": "0.1 hush",
     }
     assert made.secret == {"KEY", "BOTH"}
-    assert sources_of_container(container) == set(SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +95,8 @@ def test_values_come_from_everywhere() -> None:
 )
 def test_what_is_missing_is_named(origin: dict[str, object], text: str) -> None:
     container = a_container(env=[{"name": "A", "valueFrom": origin}])
-    with pytest.raises(ConfigError, match=text):
-        make_environment(a_pod(container), container, SOURCES)
+    with pytest.raises(CannotStart, match=text):
+        make_environment(container)
 
 
 @pytest.mark.parametrize(
@@ -113,5 +109,13 @@ def test_quantities(text: str, number: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "lots", "1Q", "--1"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(CannotStart):
         quantity(text)
+
+
+def test_an_object_is_read_once_and_may_hold_bytes() -> None:
+    api = Api({"configmaps/c": {"data": {"a": "1"}, "binaryData": {"b": "/w=="}}})
+    env = [{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "no", "optional": True}}]
+    made = make_environment(a_container(envFrom=env * 2), Sources(api, "ml"))
+    assert made.values == {"a": "1", "b": "\ufffd"}
+    assert api.asked == ["configmaps/c", "secrets/no"]

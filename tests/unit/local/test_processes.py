@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from airflow_kftrain.local import become
+from airflow_kftrain.local.become import start_of
 from airflow_kftrain.local.processes import (
     PACKAGE_ROOT,
     Process,
-    Sessions,
-    Started,
+    Record,
     members,
-    start,
+    sweep,
     table,
 )
-from airflow_kftrain.local.remote_shell import split, wait_for
+from airflow_kftrain.local.remote_shell import DOOR, split, wait_for
 
 
 def a_process(parent: int, session: int) -> Process:
@@ -37,47 +38,65 @@ def test_members_are_sessions_and_all_descendants() -> None:
         20: a_process(1, 20),
         21: a_process(20, 20),
     }
-    sessions = {10}
-    assert members(processes, sessions, []) == {10, 11, 12, 13, 14}
-    assert sessions == {10, 12}
+    assert members(processes, {10}) == {10, 11, 12, 13, 14}
 
 
 def test_a_root_does_not_draw_in_the_session_it_is_a_guest_of() -> None:
     processes = {5: a_process(1, 5), 6: a_process(5, 5), 7: a_process(6, 5)}
-    sessions: set[int] = set()
-    assert members(processes, sessions, [6]) == {6, 7}
-    assert sessions == set()
+    assert members(processes, {6}) == {6, 7}
 
 
-async def _start(folder: Path, *command: str) -> Started:
-    return await start(list(command), command[0], {"MY.VAR": "1"}, str(folder), Sessions(folder))
+def test_a_session_remains_known_when_its_parents_have_ended(tmp_path: Path) -> None:
+    record = Record(tmp_path / "main.record")
+    assert record.members({10: a_process(1, 10)}) == set()
+    record.file.write_text("10 early\n")
+    ours = {10: Process(1, 10, 0, "early"), 12: Process(10, 12, 0, "late")}
+    assert record.members(ours) == {10, 12}
+    assert record.members({13: Process(1, 12, 0, "later")}) == {13}
+    # That number was given out again.
+    assert record.members({12: Process(1, 12, 0, "even later")}) == set()
 
 
-def test_a_command_runs_in_a_session_with_exactly_its_variables(tmp_path: Path) -> None:
-    async def work() -> bytes:
-        started = await _start(tmp_path, "/bin/sh", "-c", "cat; tr '\\0' '\\n' < /proc/$$/environ")
-        code = await started.process.wait()
-        with os.fdopen(started.output, "rb") as output:
-            text = output.read()
-        assert code == 0
-        return text
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    file = tmp_path / "pods" / "pod" / "main.record"
+    file.parent.mkdir(parents=True)
+    return Record(file)
+
+
+def test_a_command_runs_in_a_session_with_exactly_its_variables(record: Record) -> None:
+    async def work(output: int) -> None:
+        words = ["/bin/sh", "-c", "cat; tr '\\0' '\\n' < /proc/$$/environ"]
+        process = await record.start(words[0], words, {"MY.VAR": "1"}, "/", output)
+        assert await process.wait() == 0
+        assert record.file.read_text().startswith(f"{process.pid} ")
 
     if sys.platform != "linux":
         pytest.skip("reads /proc")
-    variables = asyncio.run(work()).splitlines()
+    output = record.file.with_suffix(".log")
+    with open(output, "wb") as file:
+        asyncio.run(work(file.fileno()))
     # Python may put a locale into its own environment, and so into its successor's.
+    variables = output.read_bytes().splitlines()
     assert [line for line in variables if not line.startswith(b"LC_")] == [b"MY.VAR=1"]
 
 
-def test_sweeping_ends_what_is_on_record_and_nothing_else(tmp_path: Path) -> None:
+def test_a_command_does_not_start_when_its_agent_has_gone(record: Record) -> None:
+    words = ["/bin/echo", "echo", "started"]
+    command = [sys.executable, "-I", "-S", become.__file__, str(record.file), "1", *words]
+    done = subprocess.run(command, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_sweeping_ends_what_is_on_record_and_nothing_else(record: Record, tmp_path: Path) -> None:
     sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
     ours = subprocess.Popen(sleeper, start_new_session=True)
     others = subprocess.Popen(sleeper, start_new_session=True)
     try:
-        sessions = Sessions(tmp_path)
-        sessions.record(ours.pid, table()[ours.pid].started)
-        sessions.record(others.pid, "another time")  # the number was given out again
-        assert sessions.sweep() == 1
+        assert table()[ours.pid].started == start_of(ours.pid)
+        # The second number was given out again.
+        record.file.write_text(f"{ours.pid} {start_of(ours.pid)}\n{others.pid} 1\n")
+        assert sweep(tmp_path) == 1
         assert ours.wait(10) == -signal.SIGKILL
         assert others.poll() is None
     finally:
@@ -85,18 +104,17 @@ def test_sweeping_ends_what_is_on_record_and_nothing_else(tmp_path: Path) -> Non
         others.wait()
 
 
-def test_the_guard_sweeps_when_its_agent_is_killed(tmp_path: Path) -> None:
+def test_the_guard_sweeps_when_its_agent_is_killed(record: Record, tmp_path: Path) -> None:
     agent = f"""
 import asyncio, os, sys
 from pathlib import Path
-from airflow_kftrain.local.processes import Sessions, start, start_guard
+from airflow_kftrain.local.processes import Record, start_guard
 folder = Path({str(tmp_path)!r})
 async def main():
     start_guard(folder, os.open(folder / "lock", os.O_RDWR | os.O_CREAT))
-    command = ["/bin/sh", "-c", "sleep 60 & sleep 60"]
-    started = await start(command, command[0], dict(os.environ), "/", Sessions(folder))
-    print(started.process.pid, flush=True)
-    await started.process.wait()
+    words = ["/bin/sh", "-c", "echo $$; exec >&-; sleep 60 & sleep 60"]
+    process = await Record(Path({str(record.file)!r})).start(words[0], words, os.environ, "/", 1)
+    await process.wait()
 asyncio.run(main())
 """
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
@@ -131,9 +149,13 @@ def test_the_remote_shell_reads_a_command_line_as_ssh_does(
     assert split(words) == (host, command)
 
 
-def test_the_remote_shell_does_not_wait_for_a_pod_that_ended(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="did not run within 0 s"):
-        wait_for(tmp_path, 0.05)
-    (tmp_path / "ended").touch()
-    with pytest.raises(RuntimeError, match="has ended"):
-        wait_for(tmp_path, 5)
+def test_the_remote_shell_waits_for_a_pod_but_not_for_one_that_ended(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"did not run within 0 s"):
+        wait_for(tmp_path, "ml", "w-0", 0.05)
+    for uid, text in (("old", ""), ("new", "{}")):
+        (tmp_path / f"ml_w-0_{uid}").mkdir()
+        (tmp_path / f"ml_w-0_{uid}" / DOOR).write_text(text)
+        if not text:
+            with pytest.raises(RuntimeError, match="has ended"):
+                wait_for(tmp_path, "ml", "w-0", 5)
+    assert wait_for(tmp_path, "ml", "w-0", 5) == "{}"

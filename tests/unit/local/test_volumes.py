@@ -1,20 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.environment import ConfigError
+from airflow_kftrain.local import volumes
+from airflow_kftrain.local.environment import CannotStart
 from airflow_kftrain.local.unsupported import unsupported
-from airflow_kftrain.local.volumes import (
-    make_volumes,
-    mount_paths,
-    rewrite_paths,
-    sources_of_volumes,
-)
-from tests.unit.local.pods import a_container, a_pod
+from airflow_kftrain.local.volumes import mount_paths, rewrite_paths
+from tests.unit.local.pods import a_container, a_pod, sources
 
-SOURCES = {("configmaps", "c"): {"k": b"v", "l": b"w"}, ("secrets", "s"): {"pw": b"hush"}}
+
+def make_volumes(folder: Path, *given: dict[str, Any]) -> dict[str, Path]:
+    known = sources(configmaps_c={"k": "v", "l": "w"}, secrets_s={"pw": "hush"})
+    return asyncio.run(volumes.make_volumes(a_pod(volumes=list(given)), folder, known))
 
 
 def modes(folder: Path) -> dict[str, str]:
@@ -28,17 +29,15 @@ def modes(folder: Path) -> dict[str, str]:
 def test_volumes_become_folders_with_files_of_the_user_alone(tmp_path: Path) -> None:
     items = [{"key": "k", "path": "deep/script", "mode": 0o555}]
     downward = {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}
-    sources = [{"secret": {"name": "s"}}, {"configMap": {"name": "c", "items": items}}]
-    volumes = [
+    parts = [{"secret": {"name": "s"}}, {"configMap": {"name": "c", "items": items}}]
+    made = make_volumes(
+        tmp_path,
         {"name": "config", "configMap": {"name": "c"}},
         {"name": "secret", "secret": {"secretName": "s", "defaultMode": 0o644}},
         {"name": "scratch", "emptyDir": {}},
         {"name": "down", "downwardAPI": downward},
-        {"name": "all", "projected": {"sources": sources}},
-    ]
-    pod = a_pod(volumes=volumes)
-    assert sources_of_volumes(pod) == set(SOURCES)
-    made = make_volumes(pod, tmp_path, SOURCES)
+        {"name": "all", "projected": {"sources": parts}},
+    )
     assert set(made) == {"config", "secret", "scratch", "down", "all"}
     assert (tmp_path / "down/name").read_text() == "job-worker-0"
     assert modes(tmp_path) == {
@@ -57,11 +56,12 @@ def test_volumes_become_folders_with_files_of_the_user_alone(tmp_path: Path) -> 
         ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
         ({"secret": {"secretName": "s", "items": [{"key": "x", "path": "x"}]}}, "key: x"),
         ({"secret": {"secretName": "s", "items": [{"key": "pw", "path": "../x"}]}}, "leads out"),
+        ({"hostPath": {"path": "/"}}, "hostPath is not supported"),
     ],
 )
 def test_what_cannot_be_made_is_named(tmp_path: Path, volume: dict[str, object], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        make_volumes(a_pod(volumes=[{"name": "v", **volume}]), tmp_path, SOURCES)
+    with pytest.raises(CannotStart, match=text):
+        make_volumes(tmp_path, {"name": "v", **volume})
 
 
 def test_mounts_with_parts_of_volumes(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_mounts_with_parts_of_volumes(tmp_path: Path) -> None:
         "/two": str(tmp_path / "p"),
     }
     bad = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPath": "../x"}])
-    with pytest.raises(ConfigError):
+    with pytest.raises(CannotStart):
         mount_paths(bad, {"v": tmp_path}, {})
 
 
@@ -99,21 +99,19 @@ def test_mount_paths_are_rewritten_wherever_they_are_meant(text: str, expected: 
     assert rewrite_paths(text, {"/data": "/D", "/data/deep": "/DEEP"}) == expected
 
 
-def test_what_cannot_be_honoured_is_named_and_only_volumes_are_refused() -> None:
+def test_what_is_left_out_is_named() -> None:
     container = a_container(
         livenessProbe={"exec": {}}, lifecycle={"preStop": {}}, ports=[{"containerPort": 80}]
     )
-    volumes = [
+    given = [
         {"name": "kube-api-access-x", "projected": {"sources": [{"serviceAccountToken": {}}]}},
         {"name": "t", "projected": {"sources": [{"serviceAccountToken": {}}]}},
-        {"name": "h", "hostPath": {"path": "/"}},
     ]
-    found = unsupported(a_pod(container, volumes=volumes, hostNetwork=True))
-    assert {entry.field: entry.refused for entry in found} == {
-        "spec.hostNetwork": False,
-        "spec.volumes[1].projected.sources[0].serviceAccountToken": False,
-        "spec.volumes[2].hostPath": True,
-        "spec.containers[0].livenessProbe": False,
-        "spec.containers[0].lifecycle": False,
-        "spec.containers[0].ports[0].containerPort": False,
+    found = unsupported(a_pod(container, volumes=given, hostNetwork=True))
+    assert set(found) == {
+        "spec.hostNetwork",
+        "spec.volumes[1].projected.sources[0].serviceAccountToken",
+        "spec.containers[0].livenessProbe",
+        "spec.containers[0].lifecycle",
+        "spec.containers[0].ports[0].containerPort",
     }

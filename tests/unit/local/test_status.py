@@ -4,20 +4,21 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.pod_status import (
+from airflow_kftrain.local.status import (
     Backoff,
-    Record,
+    ContainerStatus,
     Verdict,
     build_status,
     phase_of,
     restarts,
-    terminated,
 )
 from tests.unit.local.pods import a_container, a_pod
 
 
 def ended(code: int) -> dict[str, Any]:
-    return terminated(code, "Error" if code else "Completed", "", "then", "now")
+    status = ContainerStatus(a_container())
+    status.terminate(code, "Error" if code else "Completed")
+    return status.state
 
 
 RUNNING = {"running": {"startedAt": "then"}}
@@ -25,12 +26,12 @@ WAITING = {"waiting": {"reason": "ContainerCreating"}}
 CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 
-def a_record(state: dict[str, Any], init: bool = False, sidecar: bool = False) -> Record:
+def a_status(state: dict[str, Any], init: bool = False, sidecar: bool = False) -> ContainerStatus:
     spec = a_container(name="init" if init else "main")
     if sidecar:
         spec["restartPolicy"] = "Always"
     last = ended(1) if state is CRASHED else {}
-    return Record(spec, init=init, state=state, last_state=last)
+    return ContainerStatus(spec, init=init, state=state, last_state=last)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def a_record(state: dict[str, Any], init: bool = False, sidecar: bool = False) -
     ],
 )
 def test_phases(policy: str, states: list[dict[str, Any]], phase: str) -> None:
-    assert phase_of(policy, [a_record(state) for state in states], None) == phase
+    assert phase_of(policy, [a_status(state) for state in states], None) == phase
 
 
 @pytest.mark.parametrize(
@@ -64,15 +65,15 @@ def test_phases(policy: str, states: list[dict[str, Any]], phase: str) -> None:
     ],
 )
 def test_init_containers_hold_up_the_phase(policy: str, init: dict[str, Any], phase: str) -> None:
-    assert phase_of(policy, [a_record(init, init=True), a_record(RUNNING)], None) == phase
+    assert phase_of(policy, [a_status(init, init=True), a_status(RUNNING)], None) == phase
 
 
 def test_sidecars_do_not_count_except_that_they_have_to_end() -> None:
-    sidecar = a_record(RUNNING, init=True, sidecar=True)
-    assert phase_of("Never", [sidecar, a_record(RUNNING)], None) == "Running"
-    assert phase_of("Never", [sidecar, a_record(ended(0))], None) == "Running"
+    sidecar = a_status(RUNNING, init=True, sidecar=True)
+    assert phase_of("Never", [sidecar, a_status(RUNNING)], None) == "Running"
+    assert phase_of("Never", [sidecar, a_status(ended(0))], None) == "Running"
     sidecar.state = ended(143)
-    assert phase_of("Never", [sidecar, a_record(ended(0))], None) == "Succeeded"
+    assert phase_of("Never", [sidecar, a_status(ended(0))], None) == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_sidecars_do_not_count_except_that_they_have_to_end() -> None:
     ],
 )
 def test_a_pod_that_was_ended_has_a_final_phase(verdict: Verdict, code: int, phase: str) -> None:
-    assert phase_of("Always", [a_record(ended(code))], verdict) == phase
+    assert phase_of("Always", [a_status(ended(code))], verdict) == phase
 
 
 @pytest.mark.parametrize(
@@ -97,13 +98,13 @@ def test_a_pod_that_was_ended_has_a_final_phase(verdict: Verdict, code: int, pha
     ],
 )
 def test_restart_policies(policy: str, code: int, again: bool) -> None:
-    assert restarts(policy, a_record(ended(code))) is again
+    assert restarts(policy, a_status(ended(code))) is again
 
 
 def test_an_init_container_that_succeeded_is_not_restarted_and_a_sidecar_always() -> None:
-    assert not restarts("Always", a_record(ended(0), init=True))
-    assert restarts("Always", a_record(ended(1), init=True))
-    assert restarts("Never", a_record(ended(0), init=True, sidecar=True))
+    assert not restarts("Always", a_status(ended(0), init=True))
+    assert restarts("Always", a_status(ended(1), init=True))
+    assert restarts("Never", a_status(ended(0), init=True, sidecar=True))
 
 
 def test_back_off_doubles_to_five_minutes_and_starts_anew_after_ten() -> None:
@@ -122,23 +123,25 @@ def test_a_status_with_conditions_of_others_kept() -> None:
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": "long ago"}
     pod["status"] = {"conditions": [ready, scheduled]}
-    status = build_status(pod, [a_record(ended(3))], "start")
+    status = build_status(pod, [a_status(ended(3))], "start")
     assert status["phase"] == "Failed"
     assert status["podIP"] == "127.0.0.1"
-    assert [(c["type"], c["status"]) for c in status["conditions"]] == [
-        ("Initialized", "True"),
-        ("Ready", "False"),
-        ("ContainersReady", "False"),
-        ("PodScheduled", "True"),
-    ]
-    assert status["conditions"][1]["lastTransitionTime"] == "long ago"
-    assert status["conditions"][1]["reason"] == "PodFailed"
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
+    assert {kind: condition["status"] for kind, condition in conditions.items()} == {
+        "PodScheduled": "True",
+        "Initialized": "True",
+        "Ready": "False",
+        "ContainersReady": "False",
+    }
+    assert conditions["PodScheduled"] == scheduled
+    assert conditions["Ready"]["lastTransitionTime"] == "long ago"
+    assert conditions["Ready"]["reason"] == "PodFailed"
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
 def test_a_container_that_ran_under_an_agent_before_is_lost() -> None:
-    record = Record(a_container())
-    record.take_over({"name": "main", "state": RUNNING, "restartCount": 2, "containerID": "c"})
-    assert record.exit_code == 137
-    assert record.state["terminated"]["reason"] == "ContainerStatusUnknown"
-    assert record.restarts == 2
+    status = ContainerStatus(a_container())
+    status.take_over({"name": "main", "state": RUNNING, "restartCount": 2, "containerID": "c"})
+    assert status.exit_code == 137
+    assert status.state["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert status.restarts == 2

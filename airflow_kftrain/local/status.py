@@ -10,9 +10,12 @@ from airflow_kftrain.local.environment import ADDRESS
 
 Object = dict[str, Any]
 
-RESET_AFTER = 2.0
-"""Back-off starts anew after so many times its longest pause without a crash."""
-_OWN_CONDITIONS = ("Initialized", "Ready", "ContainersReady")
+_OWN_CONDITIONS = (
+    ("Initialized", True, "ContainersNotInitialized"),
+    ("Ready", False, "ContainersNotReady"),
+    ("ContainersReady", False, "ContainersNotReady"),
+)
+"""(type, whether init containers decide, reason while they are not ready)"""
 
 
 def now_text() -> str:
@@ -20,7 +23,7 @@ def now_text() -> str:
 
 
 @dataclass
-class Record:
+class ContainerStatus:
     """What has become of one container."""
 
     spec: Object
@@ -30,7 +33,6 @@ class Record:
     last_state: Object = field(default_factory=dict)
     restarts: int = 0
     container_id: str = ""
-    image_id: str = ""
 
     @property
     def sidecar(self) -> bool:
@@ -62,22 +64,40 @@ class Record:
         self.container_id = status.get("containerID") or ""
         if self.running:
             message = "The container could not be located when the agent started"
-            started = self.state["running"].get("startedAt")
-            self.state = terminated(137, "ContainerStatusUnknown", message, started, now_text())
+            self.terminate(137, "ContainerStatusUnknown", message)
+
+    def start(self, container_id: str) -> None:
+        if "terminated" in self.state:
+            self.last_state = self.state
+        self.state = {"running": {"startedAt": now_text()}}
+        self.container_id = container_id
+
+    def terminate(self, exit_code: int, reason: str, message: str = "") -> None:
+        end = {
+            "exitCode": exit_code,
+            "reason": reason,
+            "message": message,
+            "startedAt": self.state.get("running", {}).get("startedAt", now_text()),
+            "finishedAt": now_text(),
+            "containerID": self.container_id,
+        }
+        self.state = {"terminated": {key: value for key, value in end.items() if value != ""}}
+
+    def as_object(self) -> Object:
+        return {
+            "name": self.spec["name"],
+            "state": self.state,
+            "lastState": self.last_state,
+            "ready": self.ready,
+            "started": self.running,
+            "restartCount": self.restarts,
+            "image": self.spec.get("image", ""),
+            "imageID": "",
+            "containerID": self.container_id or None,
+        }
 
 
-def terminated(
-    exit_code: int, reason: str, message: str, started: str | None, finished: str
-) -> Object:
-    state: Object = {"exitCode": exit_code, "reason": reason, "finishedAt": finished}
-    if started:
-        state["startedAt"] = started
-    if message:
-        state["message"] = message
-    return {"terminated": state}
-
-
-def restarts(policy: str, record: Record) -> bool:
+def restarts(policy: str, record: ContainerStatus) -> bool:
     """Whether a container that has ended is started again; `policy` is the pod's."""
     if record.sidecar:
         return True
@@ -96,11 +116,9 @@ class Backoff:
         self._last = float("-inf")
 
     def next(self, now: float) -> float:
-        """The pause after a crash at that time."""
-        if now - self._last > RESET_AFTER * self._longest:
-            self._pause = 0.0
+        """The pause after a crash at that time; anew after twice the longest without one."""
+        pause = self._pause if now - self._last <= 2 * self._longest else 0.0
         self._last = now
-        pause = self._pause
         self._pause = min(max(pause * 2, self._shortest), self._longest)
         return pause
 
@@ -112,7 +130,7 @@ class Verdict(NamedTuple):
     message: str = ""
 
 
-def phase_of(policy: str, records: list[Record], verdict: Verdict | None) -> str:
+def phase_of(policy: str, records: list[ContainerStatus], verdict: Verdict | None) -> str:
     """The phase, by the rules of a kubelet."""
     mains = [record for record in records if not record.init]
     codes = [record.exit_code for record in mains]
@@ -132,68 +150,38 @@ def phase_of(policy: str, records: list[Record], verdict: Verdict | None) -> str
 
 
 def build_status(
-    pod: Object, records: list[Record], started: str, verdict: Verdict | None = None
+    pod: Object, containers: list[ContainerStatus], started: str, verdict: Verdict | None = None
 ) -> Object:
     """The whole status, with the conditions of others as they are in `pod`."""
-    phase = phase_of(pod["spec"].get("restartPolicy", "Always"), records, verdict)
-    address = {"ip": ADDRESS}
+    phase = phase_of(pod["spec"].get("restartPolicy", "Always"), containers, verdict)
     return {
         "phase": phase,
         "reason": (verdict and verdict.reason) or None,
         "message": (verdict and verdict.message) or None,
         "startTime": started,
         "hostIP": ADDRESS,
-        "hostIPs": [address],
+        "hostIPs": [{"ip": ADDRESS}],
         "podIP": ADDRESS,
-        "podIPs": [address],
-        "conditions": _conditions(pod, records, phase),
-        "initContainerStatuses": [_container_status(r) for r in records if r.init],
-        "containerStatuses": [_container_status(r) for r in records if not r.init],
+        "podIPs": [{"ip": ADDRESS}],
+        "conditions": _conditions(pod, containers, phase),
+        "initContainerStatuses": [c.as_object() for c in containers if c.init],
+        "containerStatuses": [c.as_object() for c in containers if not c.init],
     }
 
 
-def _container_status(record: Record) -> Object:
-    return {
-        "name": record.spec["name"],
-        "state": record.state,
-        "lastState": record.last_state,
-        "ready": record.ready,
-        "started": record.running,
-        "restartCount": record.restarts,
-        "image": record.spec.get("image", ""),
-        "imageID": record.image_id,
-        **({"containerID": record.container_id} if record.container_id else {}),
-    }
-
-
-def _conditions(pod: Object, records: list[Record], phase: str) -> list[Object]:
-    before = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or []}
-    inits = _unready(r for r in records if r.init and not (r.sidecar and phase == "Succeeded"))
-    mains = _unready(r for r in records if not r.init)
-    started = phase in ("Running", "Succeeded") or not inits
-    found = [
-        _condition("Initialized", started, "ContainersNotInitialized", "incomplete", inits),
-        _condition("Ready", not mains, "ContainersNotReady", "unready", mains),
-        _condition("ContainersReady", not mains, "ContainersNotReady", "unready", mains),
-    ]
-    for condition in found:
-        if phase in ("Succeeded", "Failed") and condition["status"] == "False":
-            condition["reason"] = "PodCompleted" if phase == "Succeeded" else "PodFailed"
-            condition["message"] = None
-        if phase == "Succeeded" and condition["type"] == "Initialized":
-            condition["reason"] = "PodCompleted"
-        old = before.get(condition["type"], {})
-        same = old.get("status") == condition["status"]
-        condition["lastTransitionTime"] = old["lastTransitionTime"] if same else now_text()
-    return found + [c for kind, c in before.items() if kind not in _OWN_CONDITIONS]
-
-
-def _unready(records: Any) -> list[str]:
-    return [record.spec["name"] for record in records if not record.ready]
-
-
-def _condition(kind: str, true: bool, reason: str, word: str, names: list[str]) -> Object:
-    if true:
-        return {"type": kind, "status": "True"}
-    message = f"containers with {word} status: [{' '.join(names)}]"
-    return {"type": kind, "status": "False", "reason": reason, "message": message}
+def _conditions(pod: Object, containers: list[ContainerStatus], phase: str) -> list[Object]:
+    found = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or []}
+    over = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase)
+    for kind, init, reason in _OWN_CONDITIONS:
+        unready = [c.spec["name"] for c in containers if c.init == init and not c.ready]
+        if init and phase in ("Running", "Succeeded"):
+            unready = []  # all are done but for sidecars
+        condition = {"type": kind, "status": "False" if unready else "True"}
+        if unready:
+            condition["reason"] = over or reason
+            condition["message"] = f"containers that are not ready: [{' '.join(unready)}]"
+        before = found.pop(kind, {})
+        same = before.get("status") == condition["status"]
+        condition["lastTransitionTime"] = before["lastTransitionTime"] if same else now_text()
+        found[kind] = condition
+    return list(found.values())
