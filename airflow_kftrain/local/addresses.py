@@ -12,11 +12,9 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
+from airflow_kftrain.local.api_client import Object
 from airflow_kftrain.local.environment import ADDRESS, CannotStart
-
-Object = dict[str, Any]
 
 FIRST_PORT, LAST_PORT = 20000, 29999
 _BLOCK = 100

@@ -23,10 +23,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.api_client import ApiClient, core, read_kubeconfig
+from airflow_kftrain.local.api_client import ApiClient, Cluster, Object, core, read_kubeconfig
 from airflow_kftrain.local.environment import quantity
 from airflow_kftrain.local.logs import CannotRun, ContainerLog, NoLog, serve_logs
 from airflow_kftrain.local.machine import NO_IMAGES, Machine, Settings
@@ -35,8 +34,6 @@ from airflow_kftrain.local.pod import Pod
 from airflow_kftrain.local.processes import start_guard, sweep, table
 
 log = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 _LOCK = "lock"
 _WAIT_FOR_LOCK = 5.0
@@ -131,11 +128,13 @@ class Agent:
         await self._machine.finish(self._settings.last_grace + _SECONDS_TO_TELL)
         await self._ending.aclose()
 
-    async def watch_over(self) -> None:
-        """Returns never; raises if a part of the agent fails, which is a fault of the agent."""
-        done, _ = await asyncio.wait(self._chores, return_when=asyncio.FIRST_COMPLETED)
-        for chore in done:
-            chore.result()
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Raises if a part of the agent fails, which is a fault of the agent."""
+        stopping = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([stopping, *self._chores], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        for task in done:
+            task.result()
 
     async def _follow_pods(self) -> None:
         mine = f"spec.nodeName={self._settings.name}"
@@ -186,18 +185,18 @@ class Agent:
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m airflow_kftrain.local.agent")
-    given = Settings()
     add = parser.add_argument
     add("--kubeconfig", required=True, type=Path, help="the API server to work for")
-    add("--name", default=given.name, help="name of the node (%(default)s)")
-    add("--cpu", default=given.cpu, help="CPUs to offer; not enforced (%(default)s)")
-    add("--memory", default=given.memory, help="memory to offer (%(default)s)")
-    add("--gpus", default=given.gpus, type=int, help="fake GPUs to offer (%(default)s)")
-    add("--python", default=given.python, help="what `python` means in a pod (%(default)s)")
-    add("--port", default=given.port, type=int, help="of the log server (any free one)")
+    add("--name", help="name of the node (%(default)s)")
+    add("--cpu", help="CPUs to offer; not enforced (%(default)s)")
+    add("--memory", help="memory to offer (%(default)s)")
+    add("--gpus", type=int, help="fake GPUs to offer (%(default)s)")
+    add("--python", help="what `python` means in a pod (%(default)s)")
+    add("--port", type=int, help="of the log server (any free one)")
     add("--state-dir", type=Path, help="folder for the agent's files, removed at the end")
-    add("--label", action="append", default=[], metavar="KEY=VALUE", help="label of the node")
-    add("--backoff", default=given.shortest_backoff, type=float, help=argparse.SUPPRESS)
+    add("--label", dest="labels", action="append", help="KEY=VALUE, of the node")
+    add("--backoff", dest="shortest_backoff", type=float, help=argparse.SUPPRESS)
+    parser.set_defaults(**{**Settings()._asdict(), "labels": []})
     return parser.parse_args(words)
 
 
@@ -205,16 +204,10 @@ def _settings(given: argparse.Namespace) -> Settings:
     for amount in (given.cpu, given.memory):
         if quantity(amount) <= 0:
             raise CannotRun(f"{amount} is nothing to offer")
-    return Settings(
-        name=given.name,
-        cpu=given.cpu,
-        memory=given.memory,
-        gpus=given.gpus,
-        python=_working_python(given.python),
-        port=given.port,
-        labels=dict(label.split("=", 1) for label in given.label if "=" in label),
-        shortest_backoff=given.backoff,
-    )
+    fields = {name: value for name, value in vars(given).items() if name in Settings._fields}
+    fields["python"] = _working_python(given.python)
+    fields["labels"] = dict(label.partition("=")[::2] for label in given.labels)
+    return Settings(**fields)
 
 
 def _working_python(name: str) -> str:
@@ -228,21 +221,15 @@ def _working_python(name: str) -> str:
     return os.path.abspath(program)
 
 
-async def run(kubeconfig: Path, settings: Settings, folder: Path) -> None:
+async def run(cluster: Cluster, settings: Settings, folder: Path) -> None:
     """An agent until SIGINT or SIGTERM; raises KfTrainError when it cannot start."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with ApiClient(read_kubeconfig(kubeconfig)) as api:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with ApiClient(cluster) as api:
         await api.get("/version")
         async with Agent(api, settings, folder) as agent:
-            watching = asyncio.create_task(agent.watch_over())
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if watching.done():
-                watching.result()
-            watching.cancel()
+            await agent.run_until(stop)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -251,9 +238,9 @@ def main(words: list[str] | None = None) -> int:
     default = Path(tempfile.gettempdir()) / f"kftrain-agent-{os.getuid()}-{given.name}"
     try:
         settings = _settings(given)
-        read_kubeconfig(given.kubeconfig)
+        cluster = read_kubeconfig(given.kubeconfig)
         with state_folder(given.state_dir or default) as folder:
-            asyncio.run(run(given.kubeconfig, settings, folder.absolute()))
+            asyncio.run(run(cluster, settings, folder.absolute()))
     except KfTrainError as error:
         print(f"cannot run: {error}", file=sys.stderr)  # noqa: T201
         return 2

@@ -25,13 +25,13 @@ def start_of(pid: int) -> str:
     return listing.stdout.decode().strip()
 
 
-def put_on_record(record: str) -> None:
+def put_on_record(record: str, pid: int) -> None:
     with open(record, "a") as file:
-        file.write(f"{os.getpid()} {start_of(os.getpid())}\n")
+        file.write(f"{pid} {start_of(pid)}\n")
 
 
 def main(record: str, agent: str, program: str, *words: str) -> None:
-    put_on_record(record)
+    put_on_record(record, os.getpid())
     if os.getppid() != int(agent):
         os._exit(1)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the command

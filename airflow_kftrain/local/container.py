@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kftrain.local.environment import CannotStart, quantity
 from airflow_kftrain.local.launch import Launch, prepare, takes_ranks
@@ -19,8 +19,6 @@ from airflow_kftrain.local.status import Backoff, ContainerStatus, restarts
 
 if TYPE_CHECKING:
     from airflow_kftrain.local.pod import Pod
-
-Object = dict[str, Any]
 
 _LONGEST_MESSAGE = 4096
 _LOG_LINES, _LOG_BYTES = 80, 2048

@@ -7,12 +7,10 @@ import re
 import string
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.api_client import ApiClient, ApiFailure, core
-
-Object = dict[str, Any]
+from airflow_kftrain.local.api_client import ApiClient, ApiFailure, Object, core
 
 ADDRESS = "127.0.0.1"
 SOURCES = ("configMap", "secret")

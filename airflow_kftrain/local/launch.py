@@ -8,9 +8,10 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kftrain.local.addresses import DEFAULTS, mpi_variables
+from airflow_kftrain.local.api_client import Object
 from airflow_kftrain.local.environment import (
     CannotStart,
     Environment,
@@ -24,8 +25,6 @@ from airflow_kftrain.local.volumes import mount_paths, rewrite_paths
 
 if TYPE_CHECKING:
     from airflow_kftrain.local.pod import Pod
-
-Object = dict[str, Any]
 
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """All that a pod gets of the agent's own variables: the others are nobody's business."""

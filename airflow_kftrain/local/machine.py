@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_kftrain.local.addresses import Ports
-from airflow_kftrain.local.api_client import ApiClient, ApiFailure, core
+from airflow_kftrain.local.api_client import ApiClient, ApiFailure, Object, core
 from airflow_kftrain.local.status import now_text
 
 log = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 NO_IMAGES = (
     "images are not run: the commands of pods run on this machine, as the user of the agent, and "
@@ -92,18 +90,10 @@ class Machine:
             self.tell(pod, "Warning", "ImagesAreNotRun", NO_IMAGES)
 
     async def _post_event(self, metadata: Object, kind: str, reason: str, message: str) -> None:
-        namespace, name = metadata["namespace"], metadata["name"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{name[:200]}.{secrets.token_hex(8)}", "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": namespace,
-                "name": name,
-                "uid": metadata["uid"],
-            },
+            "metadata": {"name": f"{name[:200]}.{secrets.token_hex(8)}"},
+            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
             "type": kind,
             "reason": reason,
             "message": message[:1000],

@@ -8,9 +8,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
-from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiFailure, core
 from airflow_kftrain.local.environment import ADDRESS
 from airflow_kftrain.local.logs import CannotRun
@@ -18,8 +16,6 @@ from airflow_kftrain.local.machine import Settings
 from airflow_kftrain.local.status import now_text
 
 log = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 OWNER = "kftrain.local/agent"
 """The annotation of a node that says whose it is."""
@@ -80,14 +76,6 @@ class Node:
                 await self._send_status()
             except ApiFailure as error:
                 log.warning("node %s is not kept alive: %s", self._settings.name, error)
-                if error.code == 404:
-                    await self._register_again()
-
-    async def _register_again(self) -> None:
-        try:
-            await self.register()
-        except KfTrainError as error:
-            log.warning("node %s: %s", self._settings.name, error)
 
     async def remove(self) -> None:
         try:
@@ -122,9 +110,6 @@ class Node:
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "nodeInfo": {
                 "kubeletVersion": "kftrain-agent",
-                "operatingSystem": _SYSTEM,
-                "architecture": _ARCHITECTURE,
-                "kernelVersion": platform.release(),
                 "osImage": platform.platform(),
                 "containerRuntimeVersion": f"process://{platform.python_version()}",
             },

@@ -10,10 +10,9 @@ import logging
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 from airflow_kftrain.local.addresses import Peers, scope_of
-from airflow_kftrain.local.api_client import ApiFailure, core
+from airflow_kftrain.local.api_client import ApiFailure, Object, core
 from airflow_kftrain.local.container import Container
 from airflow_kftrain.local.environment import CannotStart, Sources
 from airflow_kftrain.local.logs import ContainerLog, NoLog
@@ -25,8 +24,6 @@ from airflow_kftrain.local.unsupported import unsupported
 from airflow_kftrain.local.volumes import make_volumes
 
 log = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 ANNOTATION = "kftrain.local/cluster-env"
 """Variables that were rewritten, as a real cluster would have them: {container: {name: value}}."""

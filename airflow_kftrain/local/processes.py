@@ -119,7 +119,7 @@ class Record:
         self, program: str, words: list[str], env: Mapping[str, str], folder: str, output: int
     ) -> asyncio.subprocess.Process:
         """A command in a session of its own: `words[0]` is what it sees as its name."""
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", become.__file__, str(self.file), str(os.getpid())),
             *(program, *words),
             stdin=asyncio.subprocess.DEVNULL,
@@ -129,6 +129,10 @@ class Record:
             cwd=folder,
             start_new_session=True,
         )
+        with contextlib.suppress(OSError):  # it has ended already
+            # It does so itself; but a signal must find it before that.
+            become.put_on_record(str(self.file), process.pid)
+        return process
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:

@@ -57,7 +57,7 @@ def main(pods: str, namespace: str, *words: str) -> None:
     name = host.partition(".")[0]
     try:
         door = json.loads(wait_for(Path(pods), namespace, name, _LONGEST_WAIT))
-        put_on_record(door["record"])
+        put_on_record(door["record"], os.getpid())
         os.chdir(door["folder"])
     except (RuntimeError, OSError) as error:
         sys.exit(f"pod {namespace}/{name}: {error}")

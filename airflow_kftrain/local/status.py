@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from airflow_kftrain.local.api_client import Object
 from airflow_kftrain.local.environment import ADDRESS
-
-Object = dict[str, Any]
 
 _OWN_CONDITIONS = (
     ("Initialized", True, "ContainersNotInitialized"),
@@ -52,24 +51,10 @@ class ContainerStatus:
         return self.exit_code == 0 if self.init and not self.sidecar else self.running
 
     def wait(self, reason: str, message: str = "") -> None:
-        if "terminated" in self.state:
-            self.last_state = self.state
-        self.state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-
-    def take_over(self, status: Object) -> None:
-        """Go on where an agent before this one has stopped."""
-        self.restarts = status.get("restartCount", 0)
-        self.last_state = status.get("lastState") or {}
-        self.state = status.get("state") or self.state
-        self.container_id = status.get("containerID") or ""
-        if self.running:
-            message = "The container could not be located when the agent started"
-            self.terminate(137, "ContainerStatusUnknown", message)
+        self._enter({"waiting": {"reason": reason, "message": message}})
 
     def start(self, container_id: str) -> None:
-        if "terminated" in self.state:
-            self.last_state = self.state
-        self.state = {"running": {"startedAt": now_text()}}
+        self._enter({"running": {"startedAt": now_text()}})
         self.container_id = container_id
 
     def terminate(self, exit_code: int, reason: str, message: str = "") -> None:
@@ -81,7 +66,22 @@ class ContainerStatus:
             "finishedAt": now_text(),
             "containerID": self.container_id,
         }
-        self.state = {"terminated": {key: value for key, value in end.items() if value != ""}}
+        self._enter({"terminated": end})
+
+    def _enter(self, state: Object) -> None:
+        if "terminated" in self.state:
+            self.last_state = self.state
+        self.state = state
+
+    def take_over(self, status: Object) -> None:
+        """Go on where an agent before this one has stopped."""
+        self.restarts = status.get("restartCount", 0)
+        self.last_state = status.get("lastState") or {}
+        self.state = status.get("state") or self.state
+        self.container_id = status.get("containerID") or ""
+        if self.running:
+            message = "The container could not be located when the agent started"
+            self.terminate(137, "ContainerStatusUnknown", message)
 
     def as_object(self) -> Object:
         return {
@@ -93,16 +93,16 @@ class ContainerStatus:
             "restartCount": self.restarts,
             "image": self.spec.get("image", ""),
             "imageID": "",
-            "containerID": self.container_id or None,
+            "containerID": self.container_id,
         }
 
 
-def restarts(policy: str, record: ContainerStatus) -> bool:
+def restarts(policy: str, container: ContainerStatus) -> bool:
     """Whether a container that has ended is started again; `policy` is the pod's."""
-    if record.sidecar:
+    if container.sidecar:
         return True
-    failed = record.exit_code != 0
-    if record.init:
+    failed = container.exit_code != 0
+    if container.init:
         return failed and policy != "Never"
     return policy == "Always" or (policy == "OnFailure" and failed)
 
@@ -130,21 +130,21 @@ class Verdict(NamedTuple):
     message: str = ""
 
 
-def phase_of(policy: str, records: list[ContainerStatus], verdict: Verdict | None) -> str:
+def phase_of(policy: str, containers: list[ContainerStatus], verdict: Verdict | None) -> str:
     """The phase, by the rules of a kubelet."""
-    mains = [record for record in records if not record.init]
-    codes = [record.exit_code for record in mains]
+    mains = [c for c in containers if not c.init]
+    codes = [c.exit_code for c in mains]
     if verdict is not None:
         return "Succeeded" if not verdict.reason and set(codes) == {0} else "Failed"
-    for record in records:
-        if record.init and not record.sidecar and record.exit_code != 0:
-            over = record.exit_code is not None and policy == "Never"
+    for c in containers:
+        if c.init and not c.sidecar and c.exit_code != 0:
+            over = c.exit_code is not None and policy == "Never"
             return "Failed" if over else "Pending"
-    if any("waiting" in record.state and not record.last_state for record in mains):
+    if any("waiting" in c.state and not c.last_state for c in mains):
         return "Pending"
-    going_on = any(record.exit_code is None or restarts(policy, record) for record in mains)
-    sidecars = any(record.sidecar and record.running for record in records)
-    if going_on or sidecars:
+    if any(c.exit_code is None or restarts(policy, c) for c in mains):
+        return "Running"
+    if any(c.sidecar and c.running for c in containers):
         return "Running"
     return "Succeeded" if set(codes) == {0} else "Failed"
 

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from airflow_kftrain.local.api_client import Object
 
-Object = dict[str, Any]
-
-_NO_PROBE = "probes are not run: a container counts as ready as soon as it runs"
-_OF_CONTAINER = {
-    "livenessProbe": _NO_PROBE,
-    "readinessProbe": _NO_PROBE,
-    "startupProbe": _NO_PROBE,
-    "lifecycle": "lifecycle hooks are not run",
-    "volumeDevices": "block devices are not there",
-    "tty": "there is no terminal",
-}
-_OF_POD = {
-    "hostNetwork": "every pod shares the network of this machine",
-    "hostPID": "every pod sees the processes of this machine",
-    "hostIPC": "every pod shares the memory segments of this machine",
-    "hostAliases": "names are not added to this machine",
-    "dnsConfig": "names are resolved as on this machine",
-    "ephemeralContainers": "debug containers are not started",
-}
+_OF_POD = ("hostNetwork", "hostPID", "hostIPC", "hostAliases", "dnsConfig", "ephemeralContainers")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_OF_CONTAINER = (*_PROBES, "lifecycle", "volumeDevices", "tty")
+_ANY = "is left out: a process of this machine cannot have it"
 _OF_PORT = "ports below 1024 belong to this machine; the command may fail to open it"
 _WORKERS = "several workers cannot share one port on one address: each has one of its own"
 _SOURCES = {"configMap", "secret", "downwardAPI"}
@@ -31,14 +16,14 @@ _SOURCES = {"configMap", "secret", "downwardAPI"}
 def unsupported(pod: Object) -> dict[str, str]:
     """Field -> why it is left out."""
     spec = pod["spec"]
-    found = {f"spec.{field}": text for field, text in _OF_POD.items() if spec.get(field)}
+    found = {f"spec.{field}": _ANY for field in _OF_POD if spec.get(field)}
     for number, volume in enumerate(spec.get("volumes") or []):
         # What the ServiceAccount admission adds to every pod is nothing that its author asked for.
         if "projected" in volume and not volume["name"].startswith("kube-api-access-"):
             for place, source in enumerate(volume["projected"].get("sources") or []):
                 if not _SOURCES & set(source):
                     field = f"projected.sources[{place}].{next(iter(source), '')}"
-                    found[f"spec.volumes[{number}].{field}"] = "is left out of the volume"
+                    found[f"spec.volumes[{number}].{field}"] = _ANY
     for group in ("initContainers", "containers"):
         for number, container in enumerate(spec.get(group) or []):
             found |= _of_container(f"spec.{group}[{number}]", container)
@@ -46,7 +31,7 @@ def unsupported(pod: Object) -> dict[str, str]:
 
 
 def _of_container(where: str, container: Object) -> dict[str, str]:
-    found = {f"{where}.{f}": text for f, text in _OF_CONTAINER.items() if container.get(f)}
+    found = {f"{where}.{field}": _ANY for field in _OF_CONTAINER if container.get(field)}
     for number, port in enumerate(container.get("ports") or []):
         if port.get("containerPort", 1024) < 1024:
             found[f"{where}.ports[{number}].containerPort"] = _OF_PORT

@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from airflow_kftrain.local.api_client import Object
 from airflow_kftrain.local.environment import SOURCES, CannotStart, Sources, downward, expand
-
-Object = dict[str, Any]
 
 _KINDS = (*SOURCES, "emptyDir", "downwardAPI", "projected")
 
