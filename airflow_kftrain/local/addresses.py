@@ -181,12 +181,8 @@ def mpi_variables(
     values: Mapping[str, str], remote_shell: str, takes_ranks: bool
 ) -> dict[str, str]:
     """What MPI needs to start ranks in pods of this machine; empty where it is not used."""
-    shells = {
-        name: remote_shell
-        for sign, names in _REMOTE_SHELLS.items()
-        if sign in values
-        for name in names
-    }
+    signs = _REMOTE_SHELLS.keys() & values.keys()
+    shells = {name: remote_shell for sign in signs for name in _REMOTE_SHELLS[sign]}
     if not shells and not takes_ranks:
         return {}
     defaults = dict(_OPEN_MPI)

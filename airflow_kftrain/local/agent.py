@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _LOCK = "lock"
 _WAIT_FOR_LOCK = 5.0
 _LOOK_EVERY = 0.5
-_SECONDS_TO_TELL = 5.0
+_LONGEST_END = 15.0
 
 
 # ----- the state folder
@@ -70,9 +70,7 @@ def _lock(path: Path) -> int:
     end = time.monotonic() + _WAIT_FOR_LOCK
     while True:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.stat().st_uid != os.getuid():
-            raise PermissionError("it belongs to another user")
-        path.chmod(0o700)
+        path.chmod(0o700)  # refused if it belongs to another user
         if any(path.iterdir()) and not (path / _LOCK).exists():
             raise FileExistsError("it holds other things, and would be removed at the end")
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -125,7 +123,7 @@ class Agent:
         await asyncio.wait(self._chores)
         for pod in self._pods.values():
             pod.end_with_node()
-        await self._machine.finish(self._settings.last_grace + _SECONDS_TO_TELL)
+        await self._machine.finish(_LONGEST_END)
         await self._ending.aclose()
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -170,14 +168,16 @@ class Agent:
             if self._pods:
                 processes = table()
                 for pod in self._pods.values():
-                    pod.look(processes)
+                    for container in pod.containers:
+                        container.look(processes)
             await asyncio.sleep(_LOOK_EVERY)
 
     def _find_log(self, namespace: str, name: str, container: str, previous: bool) -> ContainerLog:
         for pod in self._pods.values():
-            if (pod.namespace, pod.name) == (namespace, name):
-                return pod.find_log(container, previous)
-        raise NoLog(f'pod "{name}" does not exist')
+            for found in pod.containers:
+                if (pod.namespace, pod.name, found.name) == (namespace, name, container):
+                    return found.find_log(previous)
+        raise NoLog(f'container "{container}" in pod "{name}" not found')
 
 
 # ----- the command line

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import json
 import logging
@@ -75,19 +74,14 @@ def read_kubeconfig(path: str | Path) -> Cluster:
         context = _named(config, "context", config["current-context"])
         cluster = _named(config, "cluster", context["cluster"])
         user = _named(config, "user", context["user"])
+        if unknown := {"exec", "auth-provider"} & set(user):
+            raise ValueError(f"users with {', '.join(unknown)} are not supported")
         server = str(cluster["server"]).rstrip("/")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error}") from error
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
-        raise BadKubeconfig(f"{path} is not a kubeconfig: {_line(error)}") from error
-    for unknown in ("exec", "auth-provider"):
-        if unknown in user:
-            raise BadKubeconfig(f"kubeconfig {path}: users with {unknown!r} are not supported")
-    try:
         token = user.get("token") or _content(path, user, "tokenFile")
         tls = _tls(path, cluster, user) if server.startswith("https:") else None
-    except (OSError, ssl.SSLError, binascii.Error) as error:
-        raise BadKubeconfig(f"kubeconfig {path}: bad token or certificate: {error}") from error
+    # Whatever is wrong with a file of others: its text, its structure, or what it points to.
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
+        raise BadKubeconfig(f"kubeconfig {path} cannot be used: {_line(error)}") from error
     return Cluster(server, token, tls)
 
 
@@ -162,10 +156,8 @@ class ApiClient:
     async def delete(self, path: str, uid: str = "", grace: int | None = None) -> Object:
         """All conditions go into the body: beside a body, a query string is ignored."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
+        options |= {"preconditions": {"uid": uid}} if uid else {}
+        options |= {"gracePeriodSeconds": grace} if grace is not None else {}
         return await self._call("DELETE", path, json=options)
 
     async def list(self, path: str, **params: str) -> tuple[list[Object], str]:

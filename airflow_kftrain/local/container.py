@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 4096
 _LOG_LINES, _LOG_BYTES = 80, 2048
 _OUTPUT_AFTER_END = 2.0
+_LONGEST_BACKOFF = 300.0
 
 
 class Container:
@@ -44,8 +45,7 @@ class Container:
 
     async def run(self) -> None:
         """Run, and restart as the policy says; returns when it has ended for good."""
-        settings = self._pod.machine.settings
-        backoff = Backoff(settings.shortest_backoff, settings.longest_backoff)
+        backoff = Backoff(self._pod.machine.settings.shortest_backoff, _LONGEST_BACKOFF)
         policy = self._pod.object["spec"].get("restartPolicy", "Always")
         if self.status.exit_code is None:
             await self._run_once()
@@ -60,7 +60,7 @@ class Container:
         message = f"back-off {pause:g}s restarting failed container={where}"
         self.status.wait("CrashLoopBackOff", message)
         self._pod.tell("Warning", "BackOff", f"Back-off restarting failed container {where}")
-        self._pod.changed()
+        self._pod.changed.set()
         await asyncio.sleep(pause)
 
     async def _run_once(self) -> None:
@@ -73,7 +73,7 @@ class Container:
                 break
             except CannotStart as error:
                 self.status.wait(error.reason, str(error))
-                self._pod.changed()
+                self._pod.changed.set()
                 if told != str(error):
                     told = str(error)
                     self._pod.tell("Warning", "Failed", f"Error: {error.reason}: {told}")
@@ -91,24 +91,19 @@ class Container:
         log = ContainerLog(self._pod.folder / f"{self.name}.{self.status.restarts}.log")
         # Not asyncio's own pipe: some versions do not tell of the end while anybody holds that.
         read_end, write_end = os.pipe()
-        output, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: log, os.fdopen(read_end, "rb", 0)
-        )
-        try:
-            process = await self._record.start(*launch, write_end)
-        except BaseException as error:
-            output.close()
-            if isinstance(error, OSError):
+        with os.fdopen(write_end, "wb", 0):
+            pipe = os.fdopen(read_end, "rb", 0)
+            output, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: log, pipe)
+            try:
+                process = await self._record.start(*launch, write_end)
+            except OSError as error:
                 raise CannotStart(f"cannot be started: {error}", "RunContainerError") from error
-            raise
-        finally:
-            os.close(write_end)
         self._keep(log)
         self._out_of_memory = False
         if self._takes_ranks:
             self._open_door(launch)
         self.status.start(f"process://{self._pod.uid}-{self.name}-{self.status.restarts}")
-        self._pod.changed()
+        self._pod.changed.set()
         return asyncio.create_task(self._see_to_end(process, output, log))
 
     def _keep(self, log: ContainerLog) -> None:
@@ -120,11 +115,7 @@ class Container:
 
     def _open_door(self, launch: Launch) -> None:
         """From now on the remote shell can start ranks here."""
-        door = {
-            "variables": launch.variables,
-            "folder": launch.folder,
-            "record": str(self._record.file),
-        }
+        door = {**launch._asdict(), "record": str(self._record.file)}
         # Whole or not at all: somebody may be waiting for it.
         part = self._pod.folder / f"{DOOR}.part"
         part.touch(0o600)
@@ -146,7 +137,7 @@ class Container:
         if self._out_of_memory:
             code, reason = 137, "OOMKilled"
         self.status.terminate(code, reason, self._message(log, code != 0))
-        self._pod.changed()
+        self._pod.changed.set()
 
     def _message(self, log: ContainerLog, failed: bool) -> str:
         with contextlib.suppress(OSError), open(self._message_file, "rb") as file:

@@ -152,14 +152,10 @@ def _field(pod: Object, path: str) -> str:
         entries = metadata.get(path.partition(".")[2]) or {}
         return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
     simple = {
-        "metadata.name": metadata["name"],
-        "metadata.namespace": metadata["namespace"],
-        "metadata.uid": metadata["uid"],
+        **{f"metadata.{key}": metadata[key] for key in ("name", "namespace", "uid")},
+        **{f"status.{key}": ADDRESS for key in ("podIP", "podIPs", "hostIP", "hostIPs")},
         "spec.nodeName": spec.get("nodeName", ""),
         "spec.serviceAccountName": spec.get("serviceAccountName", "default"),
-        **dict.fromkeys(
-            ("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"), ADDRESS
-        ),
     }
     if path not in simple:
         raise CannotStart(f"unsupported fieldPath: {path}")

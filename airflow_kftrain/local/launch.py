@@ -82,14 +82,9 @@ def _variables(
     pod: Pod, container: Object, environment: Environment, paths: Mapping[str, str]
 ) -> dict[str, str]:
     rewritten = pod.peers.rewrite_variables(environment.values)
-    pod.show_cluster_env(
-        container["name"],
-        {
-            name: value
-            for name, value in environment.values.items()
-            if value != rewritten[name] and name not in environment.secret
-        },
-    )
+    if changed := environment.values.items() - rewritten.items():
+        shown = {name: value for name, value in changed if name not in environment.secret}
+        pod.cluster_env[container["name"]] = shown
     given = {name: rewrite_paths(value, paths) for name, value in rewritten.items()}
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     scratch = pod.folder / "tmp"
@@ -138,11 +133,8 @@ def _work_folder(pod: Pod, container: Object, paths: Mapping[str, str]) -> str:
 
 def find_program(word: str, variables: Mapping[str, str], folder: str) -> str:
     """The file that a command names; raises CannotStart."""
-    if "/" in word:
-        path = os.path.join(folder, word)
-        found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
-    else:
-        found = shutil.which(word, path=variables.get("PATH", os.defpath))
+    place = os.path.join(folder, word) if "/" in word else word
+    found = shutil.which(place, path=variables.get("PATH", os.defpath))
     if found is None:
         raise CannotStart(
             f'exec: "{word}": executable file not found on this machine (images are not run)',

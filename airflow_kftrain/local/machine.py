@@ -37,9 +37,6 @@ class Settings(NamedTuple):
     """Of the log server; 0 takes any free one."""
     labels: dict[str, str] = {}
     shortest_backoff: float = 10.0
-    longest_backoff: float = 300.0
-    last_grace: float = 10.0
-    """At most so many seconds remain to a pod when the agent ends."""
 
 
 class Machine:

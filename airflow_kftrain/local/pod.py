@@ -15,9 +15,7 @@ from airflow_kftrain.local.addresses import Peers, scope_of
 from airflow_kftrain.local.api_client import ApiFailure, Object, core
 from airflow_kftrain.local.container import Container
 from airflow_kftrain.local.environment import CannotStart, Sources
-from airflow_kftrain.local.logs import ContainerLog, NoLog
 from airflow_kftrain.local.machine import Machine
-from airflow_kftrain.local.processes import Table
 from airflow_kftrain.local.remote_shell import DOOR
 from airflow_kftrain.local.status import ContainerStatus, Verdict, build_status, now_text
 from airflow_kftrain.local.unsupported import unsupported
@@ -34,6 +32,8 @@ _DEADLINE = Verdict(
     "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
 )
 _NODE_ENDS = Verdict("Terminated", "The agent of this node has ended")
+_LAST_GRACE = 10.0
+"""At most so many seconds remain to a pod when the agent ends."""
 _RETRY = 0.5
 
 
@@ -55,8 +55,8 @@ class Pod:
         self.containers = [Container(self, status) for status in _statuses(found)]
         self._path = core(self.namespace, "pods", self.name)
         self._started = (found.get("status") or {}).get("startTime") or now_text()
-        self._cluster_env: dict[str, dict[str, str]] = {}
-        self._changed = asyncio.Event()
+        self.cluster_env: dict[str, dict[str, str]] = {}
+        self.changed = asyncio.Event()
         self._verdict: Verdict | None = None
         self._grace = float(found["spec"].get("terminationGracePeriodSeconds", 30))
         self._ended_before = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -66,16 +66,8 @@ class Pod:
         self._work = asyncio.create_task(self._run_containers())
         self.task = machine.spawn(self._live())
 
-    def changed(self) -> None:
-        """Something about it is to be told to the API."""
-        self._changed.set()
-
     def tell(self, kind: str, reason: str, message: str) -> None:
         self.machine.tell(self.object, kind, reason, message)
-
-    def show_cluster_env(self, container: str, variables: dict[str, str]) -> None:
-        if variables:
-            self._cluster_env[container] = variables
 
     # ----- what others tell it
 
@@ -86,7 +78,7 @@ class Pod:
             self._leave(_DELETED, metadata.get("deletionGracePeriodSeconds") or 0, remove=True)
 
     def end_with_node(self) -> None:
-        grace = min(self._grace, self.machine.settings.last_grace)
+        grace = min(self._grace, _LAST_GRACE)
         self._leave(_NODE_ENDS, grace, remove=False)
 
     def _leave(self, verdict: Verdict, grace: float, remove: bool) -> None:
@@ -102,16 +94,6 @@ class Pod:
             if verdict.reason:
                 self.tell("Warning", verdict.reason, verdict.message)
 
-    def look(self, processes: Table) -> None:
-        for container in self.containers:
-            container.look(processes)
-
-    def find_log(self, name: str, previous: bool) -> ContainerLog:
-        for container in self.containers:
-            if container.name == name:
-                return container.find_log(previous)
-        raise NoLog(f'container "{name}" not found in pod "{self.name}"')
-
     # ----- its life
 
     async def _live(self) -> None:
@@ -121,7 +103,7 @@ class Pod:
                 self._set_deadline()
                 await self._see_to_end()
                 self._over = True
-                self._changed.set()
+                self.changed.set()
                 await reporting
             if await self._leaving:
                 await self._finalise()
@@ -164,7 +146,7 @@ class Pod:
         self.machine.tell_of_images(self.object)
         for field, text in unsupported(self.object).items():
             self.tell("Warning", "NotSupported", f"{field}: {text}")
-        self._changed.set()
+        self.changed.set()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         await self._make_volumes()
         sidecars, mains = list[asyncio.Task[None]](), list[asyncio.Task[None]]()
@@ -207,10 +189,10 @@ class Pod:
         told: Object = {}
         told_env: dict[str, dict[str, str]] = {}
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            if told_env != self._cluster_env:
-                told_env = dict(self._cluster_env)
+            await self.changed.wait()
+            self.changed.clear()
+            if told_env != self.cluster_env:
+                told_env = dict(self.cluster_env)
                 with contextlib.suppress(ApiFailure):
                     annotations = {ANNOTATION: json.dumps(told_env, sort_keys=True)}
                     await self._patch(self._path, {"annotations": annotations})
