@@ -84,29 +84,21 @@ class Ports:
     def _take(self) -> int:
         taken = {port for given in self._given.values() for port in given.values()}
         for block in range(FIRST_PORT, LAST_PORT, _BLOCK):
-            if self._has(block):
+            if block not in self._blocks and (holder := _listen(ADDRESS, block)):
+                self._blocks[block] = holder
+            if block in self._blocks:
                 for port in range(block + 1, block + _BLOCK):
-                    if port not in taken and _free(port):
+                    if port not in taken and (probe := _listen("", port)):
+                        probe.close()
                         return port
         raise CannotStart(f"no free port between {FIRST_PORT} and {LAST_PORT}")
 
-    def _has(self, block: int) -> bool:
-        if block not in self._blocks:
-            try:
-                self._blocks[block] = socket.create_server((ADDRESS, block))
-            except OSError:
-                return False
-        return True
 
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
+def _listen(host: str, port: int) -> socket.socket | None:
+    try:
+        return socket.create_server((host, port))
+    except OSError:
+        return None  # somebody else does
 
 
 def scope_of(pod: Object) -> str:

@@ -23,6 +23,7 @@ from typing import BinaryIO, NamedTuple
 from aiohttp import web
 
 from airflow_kftrain.errors import KfTrainError
+from airflow_kftrain.local.status import seconds_of
 
 _LONGEST_LINE = 16 * 1024
 _BLOCK = 64 * 1024
@@ -104,12 +105,8 @@ def read_options(query: Mapping[str, str], now: float) -> LogOptions:
             raise ValueError(f"{name} is less than {least}")
         return int(query[name]) if name in query else None
 
-    since = None
-    if "sinceTime" in query:
-        since = datetime.datetime.fromisoformat(
-            query["sinceTime"].replace("Z", "+00:00")
-        ).timestamp()
-    elif seconds := number("sinceSeconds", 1):
+    since = seconds_of(query["sinceTime"]) if "sinceTime" in query else None
+    if seconds := number("sinceSeconds", 1):
         since = now - seconds
     return LogOptions(
         follow=yes("follow"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import json
 import logging
 import shutil
@@ -17,7 +16,13 @@ from airflow_kftrain.local.container import Container
 from airflow_kftrain.local.environment import CannotStart, Sources
 from airflow_kftrain.local.machine import Machine
 from airflow_kftrain.local.remote_shell import DOOR
-from airflow_kftrain.local.status import ContainerStatus, Verdict, build_status, now_text
+from airflow_kftrain.local.status import (
+    ContainerStatus,
+    Verdict,
+    build_status,
+    now_text,
+    seconds_of,
+)
 from airflow_kftrain.local.unsupported import unsupported
 from airflow_kftrain.local.volumes import make_volumes
 
@@ -117,8 +122,7 @@ class Pod:
     def _set_deadline(self) -> None:
         seconds = self.object["spec"].get("activeDeadlineSeconds")
         if seconds is not None:
-            started = datetime.datetime.fromisoformat(self._started.replace("Z", "+00:00"))
-            left = started.timestamp() + seconds - time.time()
+            left = seconds_of(self._started) + seconds - time.time()
             asyncio.get_running_loop().call_later(left, self._end, _DEADLINE, self._grace)
 
     async def _see_to_end(self) -> None:

@@ -21,6 +21,12 @@ def now_text() -> str:
     return f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def seconds_of(text: str) -> float:
+    """A time of the API, in seconds since the epoch."""
+    # Python 3.10 does not know the Z.
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
 @dataclass
 class ContainerStatus:
     """What has become of one container."""

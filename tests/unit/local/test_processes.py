@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kftrain.local import become
+from airflow_kftrain.local import agent, become
 from airflow_kftrain.local.become import start_of
 from airflow_kftrain.local.processes import (
     PACKAGE_ROOT,
@@ -105,7 +105,7 @@ def test_sweeping_ends_what_is_on_record_and_nothing_else(record: Record, tmp_pa
 
 
 def test_the_guard_sweeps_when_its_agent_is_killed(record: Record, tmp_path: Path) -> None:
-    agent = f"""
+    program = f"""
 import asyncio, os, sys
 from pathlib import Path
 from airflow_kftrain.local.processes import Record, start_guard
@@ -118,7 +118,7 @@ async def main():
 asyncio.run(main())
 """
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
-    process = subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, env=env)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=env)
     assert process.stdout is not None
     session = int(process.stdout.readline())
     process.stdout.close()
@@ -159,3 +159,23 @@ def test_the_remote_shell_waits_for_a_pod_but_not_for_one_that_ended(tmp_path: P
             with pytest.raises(RuntimeError, match="has ended"):
                 wait_for(tmp_path, "ml", "w-0", 5)
     assert wait_for(tmp_path, "ml", "w-0", 5) == "{}"
+
+
+def test_a_state_folder_is_for_one_agent_and_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_WAIT_FOR_LOCK", 0.1)
+    folder = tmp_path / "state"
+    with agent.state_folder(folder):
+        with (
+            pytest.raises(agent.CannotRun, match="another agent uses it"),
+            agent.state_folder(folder),
+        ):
+            pass
+        assert folder.exists()
+    assert not folder.exists()
+    # What an agent that was killed has left is no hindrance.
+    (folder / "pods").mkdir(parents=True)
+    (folder / "lock").touch()
+    with agent.state_folder(folder):
+        assert not (folder / "pods").exists()
