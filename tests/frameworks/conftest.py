@@ -1,0 +1,39 @@
+"""Real training with real frameworks: `make test-frameworks`.
+
+Targets and worlds are those of the scenarios in tests/cluster; nothing is recorded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import pytest_collection_modifyitems as put_in_order
+from tests.cluster.conftest import pytest_generate_tests, target, world
+from tests.cluster.world import World
+from tests.frameworks.roles import put_programs
+
+__all__ = ["pytest_generate_tests", "target", "world"]
+
+HERE = Path(__file__).parent
+
+# They take seconds; on a machine that has other things to do, more.
+_SECONDS_A_TEST = 150
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "profile(name): the real control plane that it needs")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(_SECONDS_A_TEST, func_only=True))
+    put_in_order(items)
+
+
+@pytest.fixture(autouse=True)
+def programs(world: World) -> None:
+    put_programs(world)

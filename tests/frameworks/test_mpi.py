@@ -1,0 +1,39 @@
+"""Open MPI: mpirun in the launcher starts ranks in the worker pods."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.jobs import mpi_job, mpi_job_v1
+from tests.cluster.world import World
+from tests.control_plane import MPI_OPERATOR
+from tests.control_plane.api import Manifest
+from tests.frameworks.roles import PYTHON, result, role
+
+_MPIRUN = f'exec mpirun -np 4 {PYTHON} /programs/pi.py > "$RESULT_FILE"'
+
+
+def test_mpi_job_v1(world: World) -> None:
+    computes_pi_in_the_worker_pods(world, mpi_job_v1)
+
+
+@pytest.mark.profile(MPI_OPERATOR)
+def test_mpi_job_v2beta1(world: World) -> None:
+    computes_pi_in_the_worker_pods(world, mpi_job)
+
+
+def computes_pi_in_the_worker_pods(world: World, make: Callable[..., Manifest]) -> None:
+    roles = {"Launcher": role("mpi", _MPIRUN, 1), "Worker": role("mpi", None, 2)}
+    policy = {"cleanPodPolicy": "None", "backoffLimit": 0}
+    job = world.start(make(roles, slotsPerWorker=2, run_policy=policy))
+    job.succeeds()
+    (launcher,) = (name for name in job.pod_names() if name.startswith("job-launcher"))
+    found = result(world, launcher)
+    assert found["size"] == 4, found
+    assert math.isclose(found["pi"], math.pi, rel_tol=1e-9), found
+    # POD is in the spec of each pod: a rank in the launcher would tell the launcher's name.
+    assert Counter(found["pods"]) == {"job-worker-0": 2, "job-worker-1": 2}, found
