@@ -59,6 +59,11 @@ test-real: control-plane ## the tests on that real Kubernetes
 	$(BIN)/python -m pytest tests/real
 	$(BIN)/python -m pytest tests/cluster
 
+.PHONY: test-frameworks
+test-frameworks: control-plane ## real training with PyTorch and Open MPI on it; installs them on Debian
+	@scripts/install-frameworks
+	$(BIN)/python -m pytest tests/frameworks
+
 .PHONY: recordings
 recordings: control-plane ## write the recordings of that real Kubernetes anew, and the reports on them
 	$(BIN)/python -m pytest tests/cluster --record
