@@ -6,6 +6,7 @@ Answers come back whole, whatever their code: it is answers that the tests are a
 from __future__ import annotations
 
 import contextlib
+import copy
 import http.client
 import json
 import ssl
@@ -18,13 +19,18 @@ from tests.control_plane.errors import RefusedByApi
 
 Manifest = dict[str, Any]
 
+JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
 class Answer(NamedTuple):
     code: int
     text: str
+    warnings: tuple[str, ...] = ()
+    """The headers of that name, as they came."""
 
     @property
     def ok(self) -> bool:
@@ -102,6 +108,12 @@ class Api:
         self._tls = ssl.create_default_context(cafile=ca_file) if ca_file else None
         self._plurals: dict[tuple[str, str], tuple[str, bool]] = {}
 
+    def with_token(self, token: str | None) -> Api:
+        """As another user; without a token, as nobody."""
+        other = copy.copy(self)
+        other._token = token
+        return other
+
     def call(
         self,
         method: str,
@@ -109,12 +121,16 @@ class Api:
         body: Any = None,
         *,
         query: Mapping[str, object] | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Answer:
+        """`body` is sent as it is if it is bytes, else as JSON."""
         connection = self._connect()
         try:
-            response = self._send(connection, method, path, body, query, content_type)
-            return Answer(response.status, response.read().decode("utf-8", errors="replace"))
+            response = self._send(connection, method, path, body, query, content_type, accept)
+            text = response.read().decode("utf-8", errors="replace")
+            warnings = response.headers.get_all("Warning") or []
+            return Answer(response.status, text, tuple(warnings))
         finally:
             connection.close()
 
@@ -122,7 +138,7 @@ class Api:
         """A watch that is open: what is created from now on is seen."""
         connection = self._connect()
         wanted = {"watch": "true", **query}
-        response = self._send(connection, "GET", path, None, wanted, "application/json")
+        response = self._send(connection, "GET", path, None, wanted)
         return Watch(connection, response)
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -137,13 +153,14 @@ class Api:
         path: str,
         body: Any,
         query: Mapping[str, object] | None,
-        content_type: str,
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> http.client.HTTPResponse:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         parameters = f"?{urllib.parse.urlencode(query)}" if query else ""
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection.request(method, self._prefix + path + parameters, body=data, headers=headers)
         return connection.getresponse()
 
