@@ -47,6 +47,10 @@ class RealTarget:
     def kubeconfig(self) -> Path:
         return self.plane.kubeconfig
 
+    def forget_history(self) -> None:
+        """What was before now is not to be had any more: events of old, lists in pages."""
+        self.plane.forget_history()
+
     def check(self) -> None:
         """A dead part is named where it died, not by what fails later for want of it."""
         self.plane.check()

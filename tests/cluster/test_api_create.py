@@ -183,7 +183,9 @@ def test_a_body_in_an_unknown_format_is_an_unsupported_media_type(world: World) 
 
 
 @pytest.mark.parametrize(
-    "place", ["kubeflow.org/v9/pytorchjobs", "kubeflow.org/v1/nosuchjobs", "no.such/v1/jobs"]
+    "place",
+    ["kubeflow.org/v9/pytorchjobs", "kubeflow.org/v1/nosuchjobs", "no.such/v1/jobs"],
+    ids=["version", "kind", "group"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_what_is_not_served_is_answered_in_plain_text(

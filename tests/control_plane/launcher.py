@@ -112,6 +112,13 @@ class ControlPlane:
     def _api_of(self, port: int, token: str | None = None) -> Api:
         return Api(f"https://{LOOPBACK}:{port}", str(self._layout.ca), token)
 
+    def forget_history(self) -> None:
+        """Compacts etcd: what was before now is gone, as it is after five minutes by itself. The
+        API server itself remembers more, of most kinds but not of events."""
+        version = self.api().call("GET", "/api/v1/namespaces").object["metadata"]["resourceVersion"]
+        etcd = Api(f"http://{LOOPBACK}:{self._ports.etcd}", None, None)
+        etcd.call("POST", "/v3/kv/compaction", {"revision": version}).required("a compaction")
+
     def create_user(self, name: str, namespace: str, rules: Sequence[Manifest]) -> tuple[Path, Api]:
         """A ServiceAccount with these RBAC rules in a namespace, and no others."""
         token = access.service_account_token(self.api(), name, namespace, rules)
