@@ -85,7 +85,10 @@ def test_a_list_of_all_namespaces_holds_those_of_each(world: World, make: Make) 
         ("app=x,tier!=1", ""),
         ("", "a b c"),
     ],
-    ids="equal equals not-equal in notin exists not-exists two-of-them with-a-not empty".split(),
+    ids=[
+        *("equal", "equals", "not-equal", "in", "notin", "exists", "not-exists"),
+        *("two-of-them", "with-a-not", "empty"),
+    ],
 )
 def test_a_label_selector_chooses(world: World, selector: str, wanted: str) -> None:
     things = Collection(world, secret)
