@@ -10,11 +10,12 @@ from airflow_kftrain.local.api_client import Object
 from airflow_kftrain.local.environment import ADDRESS
 
 _OWN_CONDITIONS = (
-    ("Initialized", True, "ContainersNotInitialized"),
-    ("Ready", False, "ContainersNotReady"),
-    ("ContainersReady", False, "ContainersNotReady"),
+    ("Initialized", True, "ContainersNotInitialized", "incomplete"),
+    ("Ready", False, "ContainersNotReady", "unready"),
+    ("ContainersReady", False, "ContainersNotReady", "unready"),
 )
-"""(type, whether init containers decide, reason while they are not ready)"""
+"""(type, whether init containers decide, reason and word of the message while they are not ready)
+"""
 
 
 def now_text() -> str:
@@ -178,14 +179,17 @@ def build_status(
 def _conditions(pod: Object, containers: list[ContainerStatus], phase: str) -> list[Object]:
     found = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or []}
     over = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase)
-    for kind, init, reason in _OWN_CONDITIONS:
+    for kind, init, reason, word in _OWN_CONDITIONS:
         unready = [c.spec["name"] for c in containers if c.init == init and not c.ready]
         if init and phase in ("Running", "Succeeded"):
             unready = []  # all are done but for sidecars
-        condition = {"type": kind, "status": "False" if unready else "True"}
-        if unready:
-            condition["reason"] = over or reason
-            condition["message"] = f"containers that are not ready: [{' '.join(unready)}]"
+        ended = over if not init else None
+        condition = {"type": kind, "status": "False" if unready or ended else "True"}
+        if ended:
+            condition["reason"] = ended
+        elif unready:
+            condition["reason"] = reason
+            condition["message"] = f"containers with {word} status: [{' '.join(unready)}]"
         before = found.pop(kind, {})
         same = before.get("status") == condition["status"]
         condition["lastTransitionTime"] = before["lastTransitionTime"] if same else now_text()

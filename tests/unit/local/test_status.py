@@ -136,7 +136,23 @@ def test_a_status_with_conditions_of_others_kept() -> None:
     assert conditions["PodScheduled"] == scheduled
     assert conditions["Ready"]["lastTransitionTime"] == "long ago"
     assert conditions["Ready"]["reason"] == "PodFailed"
+    assert "message" not in conditions["Ready"]
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+@pytest.mark.parametrize("code", [None, 3])
+def test_conditions_name_the_containers_that_hold_up(code: int | None) -> None:
+    init = a_status(RUNNING if code is None else ended(code), init=True)
+    pod = a_pod(a_container(), restartPolicy="Never")
+    status = build_status(pod, [init, a_status(WAITING)], "start")
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
+    said = {kind: (c["reason"], c.get("message")) for kind, c in conditions.items()}
+    unready = ("ContainersNotReady", "containers with unready status: [main]")
+    assert said == {
+        "Initialized": ("ContainersNotInitialized", "containers with incomplete status: [init]"),
+        "Ready": unready if code is None else ("PodFailed", None),
+        "ContainersReady": unready if code is None else ("PodFailed", None),
+    }
 
 
 def test_a_container_that_ran_under_an_agent_before_is_lost() -> None:
