@@ -13,8 +13,8 @@ from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.local.api_client import ApiClient, ApiFailure, Object, core
 
 ADDRESS = "127.0.0.1"
-SOURCES = ("configMap", "secret")
-"""The kinds of objects that hold data, as fields of a spec name them."""
+SOURCES = {"configMap": "ConfigMap", "secret": "Secret"}
+"""The kinds of objects that hold data, by how fields of a spec name them."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _INDEXED_FIELD = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 _UNITS = {
@@ -122,16 +122,15 @@ async def make_environment(pod: Object, container: Object, sources: Sources) -> 
 async def _value_from(
     pod: Object, container: Object, origin: Object, sources: Sources
 ) -> str | None:
-    for kind in SOURCES:
-        if reference := origin.get(f"{kind}KeyRef"):
-            content = await sources.content(kind, reference)
+    for field, kind in SOURCES.items():
+        if reference := origin.get(f"{field}KeyRef"):
+            content = await sources.content(field, reference)
             if reference["key"] in content:
                 return content[reference["key"]].decode("utf-8", "replace")
             if reference.get("optional"):
                 return None
-            raise CannotStart(
-                f"couldn't find key {reference['key']} in {kind.lower()} {reference['name']}"
-            )
+            where = f"{pod['metadata']['namespace']}/{reference['name']}"
+            raise CannotStart(f"couldn't find key {reference['key']} in {kind} {where}")
     return downward(pod, container, origin)
 
 

@@ -87,7 +87,7 @@ def test_values_come_from_everywhere() -> None:
         ({"secretKeyRef": {"name": "absent", "key": "key"}}, 'secret "absent" not found'),
         (
             {"configMapKeyRef": {"name": "settings", "key": "no"}},
-            "couldn't find key no in configmap settings",
+            "couldn't find key no in ConfigMap ml/settings",
         ),
         ({"fieldRef": {"fieldPath": "spec.nothing"}}, "unsupported fieldPath: spec.nothing"),
         ({"fileKeyRef": {}}, "valueFrom.fileKeyRef is not supported"),
