@@ -24,6 +24,20 @@ _LONGEST_MESSAGE = 4096
 _LOG_LINES, _LOG_BYTES = 80, 2048
 _OUTPUT_AFTER_END = 2.0
 _LONGEST_BACKOFF = 300.0
+_OF_IMAGES = {
+    "InvalidImageName": ("Warning", "InspectFailed"),
+    "ImagePullBackOff": ("Normal", "BackOff"),
+}
+_REASONS_IN_LOGS = {"ImagePullBackOff": "trying and failing to pull image"}
+"""What a kubelet says instead of the reason, to whoever asks for a log."""
+
+
+def events_of(error: CannotStart) -> list[tuple[str, str, str]]:
+    """(type, reason, message) of what a kubelet tells when a container cannot start."""
+    if error.reason in _OF_IMAGES:
+        kind, reason = _OF_IMAGES[error.reason]
+        return [(kind, reason, str(error)), ("Warning", "Failed", f"Error: {error.reason}")]
+    return [("Warning", "Failed", f"Error: {error}")]
 
 
 class Container:
@@ -56,10 +70,11 @@ class Container:
             await self._run_once()
 
     async def _wait_for_restart(self, pause: float) -> None:
-        where = f"{self.name} in pod {self._pod.name}_{self._pod.namespace}({self._pod.uid})"
-        message = f"back-off {pause:g}s restarting failed container={where}"
+        pod = f"{self._pod.name}_{self._pod.namespace}({self._pod.uid})"
+        message = f"back-off {pause:g}s restarting failed container={self.name} pod={pod}"
         self.status.wait("CrashLoopBackOff", message)
-        self._pod.tell("Warning", "BackOff", f"Back-off restarting failed container {where}")
+        told = f"Back-off restarting failed container {self.name} in pod {pod}"
+        self._pod.tell("Warning", "BackOff", told)
         self._pod.changed.set()
         await asyncio.sleep(pause)
 
@@ -76,7 +91,8 @@ class Container:
                 self._pod.changed.set()
                 if told != str(error):
                     told = str(error)
-                    self._pod.tell("Warning", "Failed", f"Error: {error.reason}: {told}")
+                    for event in events_of(error):
+                        self._pod.tell(*event)
             await asyncio.sleep(self._pod.machine.settings.shortest_backoff)
         self._pod.tell("Normal", "Started", f"Started container {self.name}")
         # The end is noted also when whoever waits for it is not interested any more.
@@ -183,6 +199,7 @@ class Container:
         # While it waits for a restart, the run before is the last one.
         logs = self._logs[:-1] if previous and not waiting else self._logs
         if not logs:
-            why = f"waiting to start: {waiting['reason']}" if waiting else "terminated"
+            reason = waiting and _REASONS_IN_LOGS.get(waiting["reason"], waiting["reason"])
+            why = f"waiting to start: {reason}" if waiting else "terminated"
             raise NoLog(f"{which} is {why}")
         return logs[-1]

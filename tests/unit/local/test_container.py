@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_kftrain.local.container import events_of
+from airflow_kftrain.local.environment import CannotStart
+
+
+@pytest.mark.parametrize(
+    ("reason", "events"),
+    [
+        ("CreateContainerConfigError", [("Warning", "Failed", "Error: it")]),
+        (
+            "InvalidImageName",
+            [("Warning", "InspectFailed", "it"), ("Warning", "Failed", "Error: InvalidImageName")],
+        ),
+        (
+            "ImagePullBackOff",
+            [("Normal", "BackOff", "it"), ("Warning", "Failed", "Error: ImagePullBackOff")],
+        ),
+    ],
+)
+def test_events_of_what_cannot_start(reason: str, events: list[tuple[str, str, str]]) -> None:
+    assert events_of(CannotStart("it", reason)) == events
