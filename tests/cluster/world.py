@@ -73,6 +73,15 @@ class World:
         name = created["metadata"]["name"]
         return Job(self, self.path(manifest["kind"], name, manifest["apiVersion"]), created)
 
+    def listed(self, kind: str, api_version: str = "v1") -> list[Manifest]:
+        """All objects of a kind, by name."""
+        path = self.path(kind, None, api_version)
+        items = self.api.call("GET", path).required(path)["items"]
+        return sorted(items, key=lambda item: str(item["metadata"]["name"]))
+
+    def names(self, kind: str, api_version: str = "v1") -> list[str]:
+        return [item["metadata"]["name"] for item in self.listed(kind, api_version)]
+
     def pod(self, name: str, *command: str, **spec: Any) -> Pod:
         """Creates a pod with one container, `main`; `container` adds to that one."""
         main = {"name": "main", "image": "x", "command": list(command), **spec.pop("container", {})}
@@ -216,11 +225,10 @@ class Job:
 
     def pods(self) -> list[Manifest]:
         """All pods of the namespace, by name: a scenario has one job."""
-        listed = self.world.api.call("GET", self.world.path("Pod")).required("the pods")
-        return sorted(listed["items"], key=lambda pod: str(pod["metadata"]["name"]))
+        return self.world.listed("Pod")
 
     def pod_names(self) -> list[str]:
-        return [pod["metadata"]["name"] for pod in self.pods()]
+        return self.world.names("Pod")
 
     def pod(self, name: str) -> Pod:
         """The pod of that name, as soon as it is there."""

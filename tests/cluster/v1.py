@@ -1,0 +1,117 @@
+"""What scenarios of training-operator's kinds share."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tests.cluster.jobs import replica
+from tests.cluster.world import Job, World, eventually
+from tests.control_plane.api import Manifest
+
+FOR_EVER = "sleep 60"
+"""Longer than any scenario."""
+
+POD = {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+"""The pod's name for scripts, since not every kind tells a pod its number."""
+
+_GO = {"name": "GO", "valueFrom": {"configMapKeyRef": {"name": "go", "key": "k", "optional": True}}}
+
+
+def pytorch(script: str = "true", count: int = 1, policy: str = "Never", **more: Any) -> Manifest:
+    return replica("pytorch", script, count, policy, **more)
+
+
+class Said(NamedTuple):
+    """A condition without its times."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def said(job: Job) -> dict[str, Said]:
+    return {
+        name: Said(item["status"], item["reason"], item["message"])
+        for name, item in job.conditions().items()
+    }
+
+
+def only(pod: str, script: str, others: str = "true") -> Manifest:
+    """Fields of a container that does `script` in the pod of that name."""
+    text = f'if [ "$POD" = {pod} ]; then {script}; else {others}; fi'
+    return {"script": text, "env": [POD]}
+
+
+def until_let_go(script: str) -> Manifest:
+    """Fields of a container that does `script`, and nothing in a pod that starts after `let_go`."""
+    return {"script": f'[ -n "$GO" ] || {script}', "env": [_GO]}
+
+
+def let_go(world: World) -> None:
+    world.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "go"}, "data": {"k": "go"}}
+    )
+
+
+def counts(job: Job) -> dict[str, dict[str, int]]:
+    """The operator's numbers of each role; those that are 0 are left out by it."""
+    return {
+        role: {key: value for key, value in status.items() if isinstance(value, int)}
+        for role, status in (job.status.get("replicaStatuses") or {}).items()
+    }
+
+
+def restarts(pod: Manifest) -> int:
+    statuses = pod["status"].get("containerStatuses") or []
+    return sum(int(status["restartCount"]) for status in statuses)
+
+
+def waiting(pod: Manifest) -> Manifest:
+    """Of its first container."""
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return dict((statuses[0].get("state") or {}).get("waiting") or {})
+
+
+def ended(pod: Manifest) -> Manifest:
+    """How its first container ended."""
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return dict((statuses[0].get("state") or {}).get("terminated") or {})
+
+
+def uid(item: Manifest) -> Any:
+    return item["metadata"]["uid"]
+
+
+def made_anew(job: Job, first: Manifest, phase: str | None = None) -> Manifest:
+    """Another pod of that name, as soon as there is one; or one that is in this phase."""
+
+    def look() -> Manifest | None:
+        for pod in job.pods():  # one that is asked for by its name may be gone by now
+            same = pod["metadata"]["name"] == first["metadata"]["name"]
+            if same and uid(pod) != uid(first) and phase in (None, pod["status"].get("phase")):
+                return pod
+        return None
+
+    return eventually(look, job.pods)
+
+
+def operator_looks_again(job: Job) -> None:
+    """For what the operator does not do: it has seen the job as it is now.
+
+    It takes one job of a kind after another, so that it is done with this one when it has taken up
+    a later one; which is in another namespace, so that no recording has it.
+    """
+    job.patch({"metadata": {"labels": {"look": "again"}}})
+    api, name = job.world.api, job.world.namespace
+    metadata = {"name": name, "namespace": "default"}
+    spec = {**job.created["spec"], "runPolicy": {"suspend": True}}
+    later = {**job.created, "metadata": metadata, "spec": spec}
+    assert api.create(later).code == 201
+    eventually(lambda: (api.get(later).object.get("status") or {}).get("conditions"))
+    api.delete(later)
+
+
+def variables(pod: Manifest, container: int = 0) -> list[tuple[str, str]]:
+    """In order, since a later one wins."""
+    found = pod["spec"]["containers"][container].get("env") or []
+    return [(item["name"], item.get("value", "")) for item in found]
