@@ -22,7 +22,7 @@ from airflow_kftrain.job_state import (
 )
 from airflow_kftrain.kinds import JobKind
 from airflow_kftrain.monitoring.decisions import Decision, Verdict, judge
-from airflow_kftrain.monitoring.failures import Failure, Fault, find_failures
+from airflow_kftrain.monitoring.failures import Failure, Fault, Weight, find_failures
 from airflow_kftrain.monitoring.pods import PodState
 from airflow_kftrain.monitoring.text import last_lines, listed, moment, one_line, place
 
@@ -45,7 +45,7 @@ def write_report(
 ) -> str:
     """`decision` is needed where the verdict is ours; `logs` are tails by the pods' names."""
     decision = decision or judge(kind, state, pods)
-    failures = find_failures(pods)
+    failures = _failures(state, pods)
     lines = [
         decision.words,
         *_first_failure(failures, logs),
@@ -56,6 +56,14 @@ def write_report(
         *_retry_advice(decision),
     ]
     return "\n".join(lines)
+
+
+def _failures(state: JobState, pods: Sequence[PodState]) -> list[Failure]:
+    """Of a success only those that are not how the operator cleans up after it."""
+    found = find_failures(pods)
+    if state.phase is not Phase.SUCCEEDED:
+        return found
+    return [failure for failure in found if failure.weight < Weight.CONSEQUENCE]
 
 
 def _first_failure(failures: Sequence[Failure], logs: Mapping[str, str]) -> Iterator[str]:

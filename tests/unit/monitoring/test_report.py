@@ -108,6 +108,14 @@ def test_a_job_that_did_not_fail_gets_no_advice(phase: Phase) -> None:
     assert len(report(state=job(phase))) == 1
 
 
+def test_of_a_success_only_real_failures_are_told() -> None:
+    """Parameter servers run on until the operator ends them."""
+    lines = report(worker(0, ended(143)), worker(1, ended(1)), state=job(Phase.SUCCEEDED))
+    failures = [line for line in lines if line.startswith("  worker-")]
+    assert len(failures) == 1
+    assert "worker-1" in failures[0]
+
+
 def test_where_no_pod_is_left_the_report_says_why() -> None:
     text = write_report(TRAIN_JOB, job(Phase.FAILED, reason="FailedJobs"), [])
     assert "No pod could be read. After a failure the pods are gone" in text
