@@ -141,7 +141,9 @@ class _Normal:
                 count = sum(word.startswith(prefix) for word in self._words)
                 self._words[metadata["name"]] = f"{prefix}{_suffix(count)}"
         ordered = sorted(self._words, key=len, reverse=True)
-        self._word = re.compile("|".join(rf"(?<![\w-]){re.escape(w)}(?![\w-])" for w in ordered))
+        words = "|".join(re.escape(word) for word in ordered)
+        # The kubelet writes of a pod as NAME_NAMESPACE(UID).
+        self._word = re.compile(rf"(?<![a-zA-Z0-9-])(?:{words})(?![a-zA-Z0-9-])")
 
     def seconds(self, moment: float) -> float:
         return round(moment - self._created.timestamp(), 1)
