@@ -221,6 +221,7 @@ def test_suspending_a_running_job_deletes_its_pods_and_resuming_makes_them_anew(
     assert "completionTime" not in job.status
     job.until(lambda _: not any(found.get("active") for found in counts(job).values()))
     let_go(world)
+    time.sleep(1)  # the times that are compared have whole seconds
     job.patch({"spec": {"runPolicy": {"suspend": False}}})
     job.succeeds()
     assert not before & {uid(pod) for pod in job.pods()}
