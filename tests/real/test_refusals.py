@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.control_plane import ControlPlane
-from tests.control_plane.api import Api, Manifest
+from tests.control_plane.api import MERGE, Api, Manifest
 from tests.control_plane.launcher import MPI_OPERATOR, TRAINING_OPERATOR
 
 PYTORCH = "kubeflow.org/v1"
