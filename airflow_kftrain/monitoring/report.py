@@ -45,7 +45,7 @@ def write_report(
 ) -> str:
     """`decision` is needed where the verdict is ours; `logs` are tails by the pods' names."""
     decision = decision or judge(kind, state, pods)
-    failures = _failures(state, pods)
+    failures = _failures_to_tell(decision, pods)
     lines = [
         decision.words,
         *_first_failure(failures, logs),
@@ -58,12 +58,13 @@ def write_report(
     return "\n".join(lines)
 
 
-def _failures(state: JobState, pods: Sequence[PodState]) -> list[Failure]:
-    """Of a success only those that are not how the operator cleans up after it."""
-    found = find_failures(pods)
-    if state.phase is not Phase.SUCCEEDED:
-        return found
-    return [failure for failure in found if failure.weight < Weight.CONSEQUENCE]
+def _failures_to_tell(decision: Decision, pods: Sequence[PodState]) -> list[Failure]:
+    """Of a job that did not fail only what really did: operators end the pods that are left over
+    at a success, at a suspension, and when a job is made smaller."""
+    failures = find_failures(pods)
+    if decision.verdict in (Verdict.WAIT, Verdict.SUCCEEDED):
+        return [failure for failure in failures if failure.weight < Weight.CONSEQUENCE]
+    return failures
 
 
 def _first_failure(failures: Sequence[Failure], logs: Mapping[str, str]) -> Iterator[str]:

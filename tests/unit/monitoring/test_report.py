@@ -108,12 +108,12 @@ def test_a_job_that_did_not_fail_gets_no_advice(phase: Phase) -> None:
     assert len(report(state=job(phase))) == 1
 
 
-def test_of_a_success_only_real_failures_are_told() -> None:
-    """Parameter servers run on until the operator ends them."""
-    lines = report(worker(0, ended(143)), worker(1, ended(1)), state=job(Phase.SUCCEEDED))
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.SUCCEEDED])
+def test_of_a_job_that_did_not_fail_pods_ended_from_outside_are_no_failures(phase: Phase) -> None:
+    lines = report(worker(0, ended(143, 60)), worker(1, ended(1, 59)), state=job(phase))
     failures = [line for line in lines if line.startswith("  worker-")]
-    assert len(failures) == 1
-    assert "worker-1" in failures[0]
+    assert [line.partition(" (")[0] for line in failures] == ["  worker-1"]
+    assert "Other failures:" not in lines
 
 
 def test_where_no_pod_is_left_the_report_says_why() -> None:
