@@ -222,6 +222,10 @@ def test_events_of_the_newer_api_are_read_too() -> None:
     [
         (event("FailedCreatePod", 'pods "a" is forbidden: exceeded quota'), True),
         (event("FailedCreatePod", 'object is being deleted: pods "a" already exists'), False),
+        (event("MPIJobFailed", 'launcher pod created failed: pods "a" already exists'), False),
+        (event("MPIJobFailed", 'worker pod created failed: pods "a" already exists'), False),
+        (event("MPIJobFailed", 'launcher pod created failed: Pod "a" is invalid'), True),
+        (event("FailedCreatePod", "Created worker pod: "), False),
         (event("Failed", "Error: ErrImagePull"), True),
         (event("ExitedWithCode", "Pod: ml.a exited with code 1", type="Normal"), True),
         (event("ExitedWithCode", "Pod: ml.a exited with code 0", type="Normal"), False),
