@@ -249,7 +249,7 @@ def _failures_of(pod: PodState, replaced: bool) -> Iterator[Failure]:
             what="the pod failed, and Kubernetes does not say why",
             fault=Fault.SYSTEM,
             advice="Look at the pod's events.",
-            weight=Weight.RESTARTED if replaced else Weight.REAL,
+            weight=_weigh_silence(pod, replaced),
         )
 
 
@@ -294,6 +294,14 @@ def _weigh(pod: PodState, end: ContainerEnd, replaced: bool) -> Weight:
     if consequence:
         return Weight.CONSEQUENCE
     return Weight.RESTARTED if replaced or end.past else Weight.REAL
+
+
+def _weigh_silence(pod: PodState, replaced: bool) -> Weight:
+    """Of a failed pod of which nothing else is known. One that is deleted before its container
+    has started is such a pod."""
+    if pod.deleted:
+        return Weight.CONSEQUENCE
+    return Weight.RESTARTED if replaced else Weight.REAL
 
 
 def _main_was_ended(pod: PodState) -> bool:

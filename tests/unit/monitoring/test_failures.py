@@ -191,6 +191,12 @@ def test_a_failed_pod_that_says_nothing_is_told_all_the_same() -> None:
     assert cause.fault is Fault.SYSTEM
 
 
+def test_a_pod_that_was_deleted_before_it_started_is_no_cause() -> None:
+    silent = worker(0, running(), phase="Failed", deleted=20)
+    assert cause_of(silent, worker(1, ended(1, 60))).replica == "worker-1"
+    assert cause_of(silent).weight is Weight.CONSEQUENCE
+
+
 def test_an_end_without_a_time_comes_after_those_with_one() -> None:
     timeless = worker(0, {"terminated": {"exitCode": 1}})
     assert cause_of(timeless, worker(1, ended(1, 60))).replica == "worker-1"
