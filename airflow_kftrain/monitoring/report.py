@@ -24,12 +24,13 @@ from airflow_kftrain.kinds import JobKind
 from airflow_kftrain.monitoring.decisions import Decision, Verdict, judge
 from airflow_kftrain.monitoring.failures import Failure, Fault, Weight, find_failures
 from airflow_kftrain.monitoring.pods import PodState
-from airflow_kftrain.monitoring.text import last_lines, listed, moment, one_line, place
+from airflow_kftrain.monitoring.text import both_ends, last_lines, listed, moment, one_line, place
 
 _LOG_LINES = 20
 _LOG_SIZE = 2000
 _MOST_FAILURES = 8
 _MOST_EVENTS = 8
+_LONGEST_MESSAGE = 2000
 
 _NO_LOGS: Mapping[str, str] = MappingProxyType({})
 
@@ -184,7 +185,7 @@ def _read_event(event: object) -> _Event:
     name = read_text(about.get("name"))
     return _Event(
         reason=one_line(read_text(root.get("reason"))),
-        message=one_line(read_text(root.get("message")) or read_text(root.get("note"))),
+        message=_message(read_text(root.get("message")) or read_text(root.get("note"))),
         about=f"{read_text(about.get('kind'))} {name}".strip(),
         name=name,
         is_warning=root.get("type") == "Warning",
@@ -193,10 +194,15 @@ def _read_event(event: object) -> _Event:
     )
 
 
+def _message(text: str) -> str:
+    """Whole as far as it is of use; it is cut where it is shown."""
+    return one_line(text, _LONGEST_MESSAGE)
+
+
 def _matters(event: _Event, state: JobState) -> bool:
     if not event.is_warning and event.reason not in _TELLING:
         return False
-    if state.message and event.message == one_line(state.message):
+    if state.message and event.message == _message(state.message):
         return False
     return not _NOISE.search(f"{event.reason}: {event.message}")
 
@@ -217,4 +223,4 @@ def _event_line(group: Sequence[_Event]) -> str:
     count = sum(event.seen for event in group)
     times = f"{count} times" if count > 1 else ""
     where = ", ".join(text for text in (about, times) if text)
-    return one_line(f"{group[0].reason}{f' ({where})' if where else ''}: {group[0].message}")
+    return both_ends(f"{group[0].reason}{f' ({where})' if where else ''}: {group[0].message}")

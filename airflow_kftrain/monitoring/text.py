@@ -14,6 +14,16 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
+def both_ends(text: str) -> str:
+    """The text without line breaks, cut in the middle: of a refusal that was passed on several
+    times the end says what is wrong."""
+    line = " ".join(_encodable(text).split())
+    if len(line) <= LONGEST_LINE:
+        return line
+    end = LONGEST_LINE // 3
+    return f"{line[: LONGEST_LINE - end - 5]} ... {line[-end:]}"
+
+
 def last_lines(text: str, lines: int, size: int) -> list[str]:
     """The last lines that are not empty, within `size` bytes; what is left out is marked.
 

@@ -186,6 +186,14 @@ def test_an_event_about_many_pods_is_told_once() -> None:
     assert told.startswith("BackOff (Pod w-0, Pod w-1 and 3 more, 15 times): restarting failed")
 
 
+def test_a_long_event_keeps_its_end_where_the_cause_is() -> None:
+    passed_on = "creation failed: " * 30
+    (line,) = events_in(report(events=[event("Failed", f"{passed_on}the name is too long")]))
+    assert line.startswith("Failed (Pod train-worker-0): creation failed: ")
+    assert line.endswith("the name is too long")
+    assert len(line) <= 300
+
+
 def test_events_of_the_scheduler_have_their_own_count_and_time() -> None:
     late = event(
         "FailedScheduling",

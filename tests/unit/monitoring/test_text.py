@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kftrain.monitoring.text import last_lines, listed, one_line, place, sentence
+from airflow_kftrain.monitoring.text import both_ends, last_lines, listed, one_line, place, sentence
 from tests.unit.nonsense import TEXTS
 
 
@@ -16,6 +16,14 @@ from tests.unit.nonsense import TEXTS
 )
 def test_a_text_becomes_one_short_line(text: str, line: str) -> None:
     assert one_line(text, 10) == line
+
+
+def test_what_is_cut_in_the_middle_keeps_both_ends() -> None:
+    assert both_ends("a\nb") == "a b"
+    assert both_ends("x" * 300) == "x" * 300
+    cut = both_ends("the head" + "x" * 300 + "the end")
+    assert (len(cut), cut[:8], cut[-7:]) == (300, "the head", "the end")
+    assert " ... " in cut
 
 
 def test_the_last_lines_are_kept_and_what_is_left_out_is_marked() -> None:
