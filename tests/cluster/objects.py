@@ -41,7 +41,19 @@ class Collection:
         self.path = world.path(sample["kind"], None, sample["apiVersion"])
 
     def create(self, name: str, **metadata: Any) -> Manifest:
-        return self._world.create(self._make(name, **metadata))
+        """The object, when nobody will write to it any more but the scenario."""
+        created = self._world.create(self._make(name, **metadata))
+        if self._make is secret:
+            return created
+        return eventually(lambda: self._settled(name, created))
+
+    def _settled(self, name: str, created: Manifest) -> Manifest | None:
+        """Its operator has told all that it will tell, Created and Suspended; or it is gone."""
+        answer = self.call("GET", name)
+        if answer.code == 404:
+            return created
+        status = answer.object.get("status") or {}
+        return answer.object if len(status.get("conditions") or []) == 2 else None
 
     def call(self, method: str, name: str = "", body: Any = None, **options: Any) -> Answer:
         path = f"{self.path}/{name}" if name else self.path
@@ -77,11 +89,10 @@ class Collection:
         return str(self.listed().required("the list")["metadata"]["resourceVersion"])
 
 
-def settled_job(world: World) -> Collection:
-    """One job, `job`, of which its operator has told all that it will tell."""
+def one_job(world: World) -> Collection:
+    """With one job, `job`."""
     jobs = Collection(world, still_job)
     jobs.create("job")
-    eventually(lambda: len(jobs.get("job").get("status", {}).get("conditions", [])) == 2)
     return jobs
 
 

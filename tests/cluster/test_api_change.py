@@ -12,9 +12,9 @@ from tests.cluster.objects import (
     Make,
     causes,
     of_either_kind,
+    one_job,
     refusal,
     secret,
-    settled_job,
     still_job,
 )
 from tests.cluster.world import World
@@ -37,7 +37,7 @@ def _labels(*labels: str, **metadata: Any) -> Manifest:
 
 
 def test_the_generation_counts_changes_of_the_spec_only(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     first = jobs.get("job")
     assert first["metadata"]["generation"] == 1
     labelled = jobs.patch("job", _labels("a")).object
@@ -52,9 +52,8 @@ def test_the_generation_counts_changes_of_the_spec_only(world: World) -> None:
 def test_a_patch_that_changes_nothing_makes_no_version(
     world: World, make: Make, body: Manifest
 ) -> None:
-    things = settled_job(world) if make is still_job else Collection(world, make)
-    if make is secret:
-        things.create("job")
+    things = Collection(world, make)
+    things.create("job")
     before = things.patch("job", _labels("a")).object
     assert things.patch("job", body).object == before
     assert things.get("job") == before
@@ -74,7 +73,7 @@ def test_a_merge_patch_merges_and_null_removes(world: World) -> None:
 
 
 def test_a_merge_patch_replaces_lists(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     container = {"name": "pytorch", "image": "y"}
     spec = {"template": {"spec": {"containers": [container]}}}
     patched = jobs.patch("job", {"spec": {"pytorchReplicaSpecs": {"Master": spec}}})
@@ -85,8 +84,8 @@ def test_a_merge_patch_replaces_lists(world: World) -> None:
 
 @of_either_kind
 def test_a_merge_patch_with_a_stale_version_is_a_conflict(world: World, make: Make) -> None:
-    things = settled_job(world) if make is still_job else Collection(world, make)
-    stale = _version(things.create("job") if make is secret else things.get("job"))
+    things = Collection(world, make)
+    stale = _version(things.create("job"))
     fresh = _version(things.patch("job", _labels("a", resourceVersion=stale)).object)
     refused = things.patch("job", _labels("b", resourceVersion=stale))
     assert refusal(refused) == (409, "Conflict")
@@ -124,8 +123,7 @@ def test_a_patch_of_what_is_not_there_creates_nothing(world: World, make: Make) 
 
 
 def test_a_patch_is_checked_by_the_schema(world: World) -> None:
-    jobs = Collection(world, still_job)
-    jobs.create("job")
+    jobs = one_job(world)
     refused = jobs.patch("job", {"spec": {"runPolicy": {"suspend": "yes"}}})
     assert refusal(refused) == (422, "Invalid")
     assert causes(refused)["spec.runPolicy.suspend"] == "FieldValueTypeInvalid"
@@ -134,8 +132,7 @@ def test_a_patch_is_checked_by_the_schema(world: World) -> None:
 def test_an_unknown_field_in_a_strict_patch_is_invalid_where_a_create_is_a_bad_request(
     world: World,
 ) -> None:
-    jobs = Collection(world, still_job)
-    jobs.create("job")
+    jobs = one_job(world)
     refused = jobs.patch("job", {"spec": {"runPolices": {}}}, fieldValidation="Strict")
     assert refusal(refused) == (422, "Invalid")
     assert causes(refused) == {"patch": "FieldValueInvalid"}
@@ -143,8 +140,7 @@ def test_an_unknown_field_in_a_strict_patch_is_invalid_where_a_create_is_a_bad_r
 
 
 def test_a_dry_run_of_a_patch_changes_nothing(world: World) -> None:
-    jobs = Collection(world, still_job)
-    jobs.create("job")
+    jobs = one_job(world)
     answer = jobs.patch("job", _labels("a"), dryRun="All")
     assert answer.object["metadata"]["labels"] == {"a": "1"}
     assert "labels" not in jobs.get("job")["metadata"]
@@ -154,7 +150,7 @@ def test_a_dry_run_of_a_patch_changes_nothing(world: World) -> None:
 
 
 def test_a_json_patch_goes_step_by_step(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     steps = [
         {"op": "test", "path": "/spec/runPolicy/suspend", "value": True},
         {"op": "add", "path": "/metadata/labels", "value": {"a": "1", "b": "1"}},
@@ -180,7 +176,7 @@ def test_a_json_patch_goes_step_by_step(world: World) -> None:
 def test_a_json_patch_that_fails_is_invalid_without_a_word_why(
     world: World, step: Manifest
 ) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     before = jobs.get("job")
     label = {"op": "add", "path": "/metadata/labels", "value": {"a": "1"}}
     refused = jobs.patch("job", [label, step], JSON_PATCH)
@@ -198,8 +194,7 @@ def test_a_json_patch_that_fails_is_invalid_without_a_word_why(
 def test_a_patch_that_cannot_be_read_is_a_bad_request(
     world: World, body: Any, content_type: str
 ) -> None:
-    jobs = Collection(world, still_job)
-    jobs.create("job")
+    jobs = one_job(world)
     refused = jobs.patch("job", body, content_type)
     assert refusal(refused) == (400, "BadRequest")
 
@@ -208,8 +203,7 @@ def test_a_patch_that_cannot_be_read_is_a_bad_request(
 def test_a_custom_resource_takes_no_strategic_and_no_plain_patch(
     world: World, content_type: str
 ) -> None:
-    jobs = Collection(world, still_job)
-    jobs.create("job")
+    jobs = one_job(world)
     refused = jobs.patch("job", _labels("a"), content_type)
     assert refusal(refused) == (415, "UnsupportedMediaType")
     assert refused.message.endswith(
@@ -239,7 +233,7 @@ def test_a_strategic_patch_of_a_built_in_kind_merges_lists_by_their_keys(world: 
 
 
 def test_a_replacement_needs_the_version_that_it_replaces(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     old = jobs.get("job")
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "1"}}}
     replaced = jobs.call("PUT", "job", new)
@@ -266,7 +260,7 @@ def test_a_secret_can_be_replaced_without_a_version(world: World) -> None:
 
 
 def test_a_replacement_has_to_be_of_that_object(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     old = jobs.get("job")
     renamed = {**old, "metadata": {**old["metadata"], "name": "other"}}
     assert refusal(jobs.call("PUT", "job", renamed)) == (400, "BadRequest")
@@ -287,7 +281,7 @@ def test_a_replacement_of_what_is_not_there_creates_nothing(world: World, make: 
 
 
 def test_the_status_is_not_changed_beside_the_spec(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     before = jobs.get("job")
     status = {"startTime": "2020-01-01T00:00:00Z"}
     patched = jobs.patch("job", {"status": status, **_labels("a")})
@@ -301,7 +295,7 @@ def test_the_status_is_not_changed_beside_the_spec(world: World) -> None:
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
 def test_the_spec_is_not_changed_beside_the_status(world: World, method: str) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     before = jobs.get("job")
     after = {
         **before,

@@ -15,9 +15,9 @@ from tests.cluster.objects import (
     causes,
     names,
     of_either_kind,
+    one_job,
     refusal,
     secret,
-    settled_job,
     still_job,
 )
 from tests.cluster.world import Pod, World, eventually
@@ -68,7 +68,7 @@ def test_another_uid_is_a_conflict(world: World) -> None:
 
 
 def test_another_version_is_a_conflict(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     version = jobs.get("job")["metadata"]["resourceVersion"]
     refused = jobs.delete("job", {"preconditions": {"resourceVersion": "1"}})
     assert refusal(refused) == (409, "Conflict")
@@ -81,7 +81,7 @@ def test_another_version_is_a_conflict(world: World) -> None:
 
 
 def test_the_right_uid_and_version_delete(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     metadata = jobs.get("job")["metadata"]
     wanted = {key: metadata[key] for key in ("uid", "resourceVersion")}
     assert jobs.delete("job", {"preconditions": wanted}).code == 200
@@ -114,8 +114,7 @@ def test_a_dry_run_in_the_query_counts_without_a_body_only(world: World) -> None
     ids=["dry-run", "propagation"],
 )
 def test_options_with_other_words_are_invalid(world: World, options: Any, field: str) -> None:
-    jobs = Collection(world, still_job)
-    jobs.create("job")
+    jobs = one_job(world)
     refused = jobs.delete("job", options)
     assert refusal(refused) == (422, "Invalid")
     assert causes(refused) == {field: "FieldValueNotSupported"}

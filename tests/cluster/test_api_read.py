@@ -9,9 +9,9 @@ from tests.cluster.objects import (
     Make,
     names,
     of_either_kind,
+    one_job,
     refusal,
     secret,
-    settled_job,
     still_job,
 )
 from tests.cluster.world import World
@@ -318,7 +318,7 @@ def test_pods_as_a_table(world: World) -> None:
 
 def test_jobs_of_ours_as_a_table(world: World) -> None:
     """The state is the type of the last condition."""
-    jobs = settled_job(world)
+    jobs = one_job(world)
     table = jobs.call("GET", accept=_TABLE).object
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "State", "Age"]
     (row,) = table["rows"]

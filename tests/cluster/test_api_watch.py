@@ -14,9 +14,9 @@ from tests.cluster.objects import (
     Collection,
     Make,
     of_either_kind,
+    one_job,
     refusal,
     secret,
-    settled_job,
     still_job,
 )
 from tests.cluster.world import World
@@ -47,18 +47,16 @@ def test_a_watch_from_a_version_tells_all_that_came_after_it(world: World, make:
             events.append(event)
             if event["type"] == "DELETED":
                 break
-    # Of a job its operator's writes are among them.
-    assert [events[0]["type"], *{e["type"] for e in events[1:-1]}, events[-1]["type"]] == [
-        "ADDED",
-        "MODIFIED",
-        "DELETED",
-    ]
+    assert {name for _, name in _seen(events)} == {"one"}
+    # The operator of a job writes to it in between.
+    first, *between, last = (event["type"] for event in events)
+    assert (first, set(between), last) == ("ADDED", {"MODIFIED"}, "DELETED")
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted(set(versions))
     assert versions[0] > int(version)
-    last = events[-1]["object"]
-    assert (last["kind"], last["apiVersion"]) == (make()["kind"], make()["apiVersion"])
-    assert last["metadata"]["annotations"] == {"a": "1"}
+    deleted = events[-1]["object"]
+    assert (deleted["kind"], deleted["apiVersion"]) == (make()["kind"], make()["apiVersion"])
+    assert deleted["metadata"]["annotations"] == {"a": "1"}
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["none", "0"])
@@ -144,7 +142,7 @@ def test_what_leaves_a_selection_is_told_as_deleted_and_what_enters_as_added(wor
 
 
 def test_a_watch_of_one_name_tells_of_no_other(world: World) -> None:
-    jobs = settled_job(world)
+    jobs = one_job(world)
     query = {"fieldSelector": "metadata.name=job", "resourceVersion": jobs.version()}
     with jobs.watch(**query) as watch:
         jobs.create("other")
