@@ -59,22 +59,12 @@ def launcher_of(job: Job) -> Pod:
     return Pod(job.world, pods[0]["metadata"]["name"])
 
 
-def get(world: World, kind: str, name: str, api_version: str = "v1") -> Manifest:
-    return world.api.call("GET", world.path(kind, name, api_version)).required(f"{kind} {name}")
-
-
-def is_there(world: World, kind: str, name: str, api_version: str = "v1") -> bool:
-    return world.api.call("GET", world.path(kind, name, api_version)).code == 200
-
-
 def launcher_job(world: World, name: str = "job-launcher") -> Manifest:
-    eventually(lambda: is_there(world, "Job", name, "batch/v1"))
-    return get(world, "Job", name, "batch/v1")
+    return eventually(lambda: world.find("Job", name, "batch/v1"))
 
 
 def config(world: World) -> dict[str, str]:
-    eventually(lambda: is_there(world, "ConfigMap", "job-config"))
-    return dict(get(world, "ConfigMap", "job-config")["data"])
+    return dict(eventually(lambda: world.find("ConfigMap", "job-config"))["data"])
 
 
 def hosts(world: World, form: str, *names: str) -> str:
@@ -84,13 +74,6 @@ def hosts(world: World, form: str, *names: str) -> str:
 def seconds(earlier: str, later: str) -> float:
     read = "%Y-%m-%dT%H:%M:%SZ"
     return (datetime.strptime(later, read) - datetime.strptime(earlier, read)).total_seconds()
-
-
-def counted(job: Job, **counts: Manifest) -> None:
-    """Waits until the status has these counts of replicas."""
-    job.until(
-        lambda now: (now.get("status", {}).get("replicaStatuses") or {}).items() >= counts.items()
-    )
 
 
 def evict(pod: Pod) -> None:
@@ -274,7 +257,7 @@ def test_the_deadline_ends_the_launcher_and_leaves_the_workers(world: World) -> 
 
 def test_workers_that_die_never_fail_the_job(world: World) -> None:
     job = world.submit(mpi("sleep 3", replica("mpi", "exit 1", 2)))
-    counted(job, Worker={"failed": 2})
+    job.counts(Worker={"failed": 2})
     assert not job.is_true("Failed")
     job.succeeds()
     # With their end they are no longer counted.
@@ -296,7 +279,7 @@ def test_a_worker_that_cannot_come_up_keeps_running_from_being_set(
     job = world.submit(mpi("sleep 30", worker))
     launcher_of(job).phase("Running")
     world.told(reason, "Pod/job-worker-1")
-    counted(job, Launcher={"active": 1}, Worker={})
+    job.counts(Launcher={"active": 1}, Worker={})
     assert set(job.conditions()) == {"Created"}
 
 
@@ -336,7 +319,7 @@ def test_the_number_of_workers_may_be_changed_while_the_job_runs(world: World) -
 
     resize(3)
     resize(1)
-    counted(job, Worker={"active": 1})
+    job.counts(Worker={"active": 1})
     assert job.is_true("Running")
 
 
@@ -355,7 +338,7 @@ def test_the_launcher_waits_for_workers_if_told_so(world: World) -> None:
     job = world.submit(mpi("true", worker, launcherCreationPolicy="WaitForWorkersReady"))
     pod = job.pod("job-worker-0")
     job.until(lambda now: now.get("status", {}).get("replicaStatuses"))
-    assert not is_there(world, "Job", "job-launcher", "batch/v1")
+    assert not world.find("Job", "job-launcher", "batch/v1")
     open_it = {"spec": {"schedulingGates": None}}
     world.api.call("PATCH", pod.path, open_it, content_type=MERGE).required("no gate")
     job.succeeds()
@@ -371,24 +354,24 @@ def test_a_launcher_that_waits_for_workers_is_never_made_if_they_end(world: Worl
     pod = job.pod("job-worker-0")
     ended = {"status": {"phase": "Failed"}}
     world.api.call("PATCH", f"{pod.path}/status", ended, content_type=MERGE).required("an end")
-    counted(job, Worker={"failed": 1})
+    job.counts(Worker={"failed": 1})
     assert set(job.conditions()) == {"Created"}
-    assert not is_there(world, "Job", "job-launcher", "batch/v1")
+    assert not world.find("Job", "job-launcher", "batch/v1")
 
 
 def test_a_creation_policy_that_does_not_exist_means_waiting(world: World) -> None:
     """Neither the schema nor the operator knows the possible values."""
     worker = replica("mpi", pod=NOWHERE)
     job = world.submit(mpi("true", worker, launcherCreationPolicy="Later"))
-    counted(job, Worker={})
+    job.counts(Worker={})
     assert set(job.conditions()) == {"Created"}
-    assert not is_there(world, "Job", "job-launcher", "batch/v1")
+    assert not world.find("Job", "job-launcher", "batch/v1")
 
 
 def test_a_launcher_that_finds_no_node_leaves_the_workers_running(world: World) -> None:
     job = world.submit(mpi(replica("mpi", pod=NOWHERE)))
     world.told("FailedScheduling", f"Pod/{launcher_of(job).name}")
-    counted(job, Launcher={}, Worker={"active": 1})
+    job.counts(Launcher={}, Worker={"active": 1})
     assert set(job.conditions()) == {"Created"}
 
 
@@ -446,10 +429,10 @@ def test_a_worker_that_waits_for_a_node_is_cleaned_up_as_one_that_runs(world: Wo
 def test_a_time_to_live_removes_the_launcher_only(world: World) -> None:
     job = world.submit(mpi("sleep 1", run_policy={"ttlSecondsAfterFinished": 0}))
     job.succeeds()
-    eventually(lambda: not is_there(world, "Job", "job-launcher", "batch/v1"))
+    eventually(lambda: not world.find("Job", "job-launcher", "batch/v1"))
     settled(job, ["job-worker-0"])
     assert job.is_true("Succeeded")
-    assert is_there(world, "ConfigMap", "job-config")
+    assert world.find("ConfigMap", "job-config")
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
@@ -459,7 +442,7 @@ def test_deletion_takes_everything_along(world: World, policy: str) -> None:
     assert job.delete(propagationPolicy=policy).code == 200
     eventually(lambda: job.is_gone() and not job.pod_names())
     wanted = [*_OBJECTS, ("Job", "job-launcher", "batch/v1")]
-    eventually(lambda: not any(is_there(world, *found) for found in wanted))
+    eventually(lambda: not any(world.find(*found) for found in wanted))
 
 
 def test_deletion_may_leave_orphans(world: World) -> None:
@@ -523,7 +506,7 @@ def test_objects_of_a_job_and_their_owner(world: World) -> None:
     job = world.submit(mpi("sleep 30"))
     launcher_of(job)
     batch = launcher_job(world)
-    made = [batch, *(get(world, kind, name) for kind, name in _OBJECTS)]
+    made = [batch, *(world.find(kind, name) for kind, name in _OBJECTS)]
     for found in made:
         assert found["metadata"]["labels"] == {"app": "job"}
         (owner,) = found["metadata"]["ownerReferences"]
@@ -624,7 +607,7 @@ def test_a_launcher_may_be_a_worker_too(world: World) -> None:
     assert worker.now()["metadata"]["labels"][index] == "1"
     names = ("job-launcher", "job-worker-0")
     assert config(world)["hostfile"] == hosts(world, "{} slots=1", *names)
-    assert get(world, "Service", "job")["spec"]["publishNotReadyAddresses"] is True
+    assert world.find("Service", "job")["spec"]["publishNotReadyAddresses"] is True
 
 
 def test_what_the_author_wrote_into_pods_is_kept(world: World) -> None:
@@ -792,14 +775,13 @@ def test_what_the_schema_refuses_is_invalid(world: World, change: Any, words: st
     assert words in refused.message
 
 
-def test_a_job_of_another_manager_is_left_alone(world: World) -> None:
-    """A second job, made later, shows that its turn has come and gone. Nothing is recorded, since
-    a recording is of one job."""
-    managed = {**ONCE, "managedBy": "kueue.x-k8s.io/multikueue"}
-    world.create(mpi(run_policy=managed))
-    world.create(mpi(name="other"))
-    world.told("MPIJobSucceeded", "MPIJob/other")
-    assert "status" not in get(world, "MPIJob", "job", "kubeflow.org/v2beta1")
+@pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", "nobody"])
+def test_a_job_of_another_manager_is_left_alone(world: World, manager: str) -> None:
+    """Be it one that there is or not. A second job, made later, shows that its turn has come and
+    gone."""
+    job = world.job(mpi(run_policy={"managedBy": manager}))
+    world.job(mpi(name="other")).becomes("Succeeded")
+    assert job.status == {}
     assert not [event for event in world.events() if event.object == "MPIJob/job"]
 
 

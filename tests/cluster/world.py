@@ -61,26 +61,21 @@ class World:
     def submit(self, manifest: Manifest) -> Job:
         """Creates the job that the scenario is about; it is recorded from here on."""
         assert self.recorder is None, "one recorded job a scenario"
-        api_version, kind = manifest["apiVersion"], manifest["kind"]
-        paths = {"job": self.path(kind, None, api_version)}
+        paths = {"job": self.path(manifest["kind"], None, manifest["apiVersion"])}
         paths |= {"pod": self.path("Pod"), "event": self.path("Event")}
         self.recorder = Recorder(self.api, self.namespace, paths)
-        return self.start(manifest)
+        return self.job(manifest)
 
-    def start(self, manifest: Manifest) -> Job:
-        """Creates a job that is not recorded."""
+    def job(self, manifest: Manifest) -> Job:
+        """Creates a job without recording it: a recording is of one job."""
         created = self.create(manifest, fieldValidation="Strict")
-        name = created["metadata"]["name"]
-        return Job(self, self.path(manifest["kind"], name, manifest["apiVersion"]), created)
+        path = self.path(manifest["kind"], created["metadata"]["name"], manifest["apiVersion"])
+        return Job(self, path, created)
 
-    def listed(self, kind: str, api_version: str = "v1") -> list[Manifest]:
-        """All objects of a kind, by name."""
-        path = self.path(kind, None, api_version)
-        items = self.api.call("GET", path).required(path)["items"]
-        return sorted(items, key=lambda item: str(item["metadata"]["name"]))
-
-    def names(self, kind: str, api_version: str = "v1") -> list[str]:
-        return [item["metadata"]["name"] for item in self.listed(kind, api_version)]
+    def find(self, kind: str, name: str, api_version: str = "v1") -> Manifest:
+        """An object of this namespace as it is now; empty if there is none."""
+        answer = self.api.call("GET", self.path(kind, name, api_version))
+        return answer.object if answer.ok else {}
 
     def pod(self, name: str, *command: str, **spec: Any) -> Pod:
         """Creates a pod with one container, `main`; `container` adds to that one."""
@@ -196,6 +191,15 @@ class Job:
             return job if good(job) else None
 
         return eventually(look, self._seen)
+
+    def counts(self, **replicas: Manifest) -> None:
+        """Waits until the status has these counts: `Worker={"active": 1}`."""
+
+        def look() -> bool:
+            counted = self.status.get("replicaStatuses") or {}
+            return bool(counted.items() >= replicas.items())
+
+        eventually(look, self._seen)
 
     def becomes(self, *conditions: str) -> Manifest:
         """Waits until one of the conditions is True; that condition."""
