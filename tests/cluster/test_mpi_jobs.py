@@ -779,8 +779,8 @@ def test_what_the_schema_refuses_is_invalid(world: World, change: Any, words: st
 def test_a_job_of_another_manager_is_left_alone(world: World, manager: str) -> None:
     """Be it one that there is or not. A second job, made later, shows that its turn has come and
     gone."""
-    job = world.job(mpi(run_policy={"managedBy": manager}))
-    world.job(mpi(name="other")).becomes("Succeeded")
+    job = world.start(mpi(run_policy={"managedBy": manager}))
+    world.start(mpi(name="other")).becomes("Succeeded")
     assert job.status == {}
     assert not [event for event in world.events() if event.object == "MPIJob/job"]
 

@@ -467,7 +467,7 @@ def test_the_number_of_workers_may_be_changed_while_the_job_runs(world: World) -
 
 def test_a_worker_that_is_deleted_is_made_again_or_fails_the_job(world: World) -> None:
     """It depends on whether the operator has seen how it ended. So nothing is recorded."""
-    job = world.job(mpi("sleep 60"))
+    job = world.start(mpi("sleep 60"))
     job.becomes("Running")
     uid = Pod(world, "job-worker-0").now()["metadata"]["uid"]
     Pod(world, "job-worker-0").delete()
@@ -498,8 +498,8 @@ def test_names_that_other_kinds_refuse_are_taken(world: World, name: str) -> Non
 
 def test_a_name_that_is_too_long_keeps_the_job_from_starting_without_a_word(world: World) -> None:
     """A second job, made later, shows that its turn has come and gone."""
-    job = world.job(mpi(name="m" * 64))
-    world.job(mpi(name="other")).becomes("Succeeded")
+    job = world.start(mpi(name="m" * 64))
+    world.start(mpi(name="other")).becomes("Succeeded")
     assert job.status == {}
     assert not [event for event in world.events() if event.object.endswith(job.name)]
 
@@ -564,8 +564,8 @@ def test_a_restart_policy_that_does_not_exist_leaves_workers_without_a_launcher(
 def test_a_job_of_another_manager_is_left_alone(world: World, manager: str) -> None:
     """Be it one that there is or not. A second job, made later, shows that its turn has come and
     gone."""
-    job = world.job(mpi(run_policy={"managedBy": manager}))
-    world.job(mpi(name="other")).becomes("Succeeded")
+    job = world.start(mpi(run_policy={"managedBy": manager}))
+    world.start(mpi(name="other")).becomes("Succeeded")
     assert job.status == {}
     assert not [event for event in world.events() if event.object == "MPIJob/job"]
 

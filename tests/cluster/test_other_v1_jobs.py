@@ -10,8 +10,10 @@ import pytest
 from tests.cluster.jobs import jax_job, paddle_job, replica, tf_job, xgboost_job
 from tests.cluster.v1 import (
     FOR_EVER,
+    STUBBORN,
     Said,
     counts,
+    is_stubborn,
     let_go,
     made_anew,
     only,
@@ -279,10 +281,10 @@ def test_an_xgboost_worker_that_fails_under_never_fails_the_job(world: World) ->
 
 
 def test_an_xgboost_worker_that_is_deleted_under_on_failure_fails_the_job(world: World) -> None:
-    worker = replica("xgboost", f"trap '' TERM; {FOR_EVER}", 1, "OnFailure")
+    worker = replica("xgboost", STUBBORN, 1, "OnFailure")
     job = world.submit(xgboost_job({"Master": replica("xgboost", FOR_EVER), "Worker": worker}))
     found = job.pod("job-worker-0")
-    found.phase("Running")
+    is_stubborn(found)
     found.delete()
     end = job.fails()
     assert end["message"] == "XGBoostJob job is failed because 1 Worker replica(s) failed."
@@ -300,10 +302,10 @@ def test_all_workers_have_to_succeed(world: World, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", [_PADDLE, _JAX], ids=["paddle", "jax"])
 def test_a_worker_that_is_deleted_under_on_failure_is_made_anew(world: World, kind: Kind) -> None:
-    job = world.submit(kind.job(f"trap '' TERM; {FOR_EVER}", "OnFailure"))
+    job = world.submit(kind.job(STUBBORN, "OnFailure"))
     worker = job.pod("job-worker-0")
     first = worker.now()
-    worker.phase("Running")
+    is_stubborn(worker)
     worker.delete()
     restarting = job.becomes("Restarting")
     message = f"{kind.name} job is restarting because 1 Worker replica(s) failed."

@@ -16,6 +16,7 @@ from tests.cluster.v1 import (
     operator_looks_again,
     pytorch,
     restarts,
+    run_before,
     said,
     uid,
     until_let_go,
@@ -160,9 +161,8 @@ def test_clean_pod_policy_running_deletes_the_pod_that_crashed_at_the_backoff_li
     crash = pytorch("echo last words; exit 5", policy="OnFailure", **fall_back)
     policy = {"backoffLimit": 2, "cleanPodPolicy": "Running"}
     job = world.submit(pytorch_job({"Master": crash}, run_policy=policy))
-    pod = job.pod("job-master-0").until(restarts)
-    last = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
-    assert last["message"] == "last words\n"
+    pod = job.pod("job-master-0").until(run_before)
+    assert run_before(pod)["message"] == "last words\n"
     job.fails()
     eventually(lambda: not job.pods())
 

@@ -355,7 +355,7 @@ def test_the_deadline_takes_everything_away(world: World) -> None:
 
 def test_a_failed_job_whose_job_set_is_deleted_runs_again(world: World) -> None:
     """And so is no longer failed, which is a bug of this version: nothing is recorded."""
-    job = world.job(own_job(world, "sleep 1; exit 3"))
+    job = world.start(own_job(world, "sleep 1; exit 3"))
     job.becomes("Failed")
     uid = world.find(*JOB_SET)["metadata"]["uid"]
     world.api.call("DELETE", world.path(*JOB_SET), {"propagationPolicy": "Background"})
@@ -826,8 +826,8 @@ def test_variables_of_another_framework_and_of_jax_are_not_reserved(world: World
 
 def test_a_job_of_another_manager_is_left_alone(world: World) -> None:
     """A second job, made later, shows that its turn has come and gone."""
-    job = world.job(train_job(managedBy="kueue.x-k8s.io/multikueue"))
-    world.job(train_job(name="other")).becomes("Complete")
+    job = world.start(train_job(managedBy="kueue.x-k8s.io/multikueue"))
+    world.start(train_job(name="other")).becomes("Complete")
     assert job.status == {}
     assert not world.find(*JOB_SET)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.cluster.jobs import replica
-from tests.cluster.world import Job, World, eventually
+from tests.cluster.world import Job, Pod, World, eventually
 from tests.control_plane.api import Manifest
 
-FOR_EVER = "sleep 60"
+FOR_EVER = "sleep 600"
 """Longer than any scenario."""
+
+STUBBORN = f"trap '' TERM; echo ready; {FOR_EVER}"
+"""Runs on for all of its grace period, once `is_stubborn` says so."""
 
 POD = {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 """The pod's name for scripts, since not every kind tells a pod its number."""
@@ -76,6 +79,18 @@ def ended(pod: Manifest) -> Manifest:
     """How its first container ended."""
     statuses = pod["status"].get("containerStatuses") or [{}]
     return dict((statuses[0].get("state") or {}).get("terminated") or {})
+
+
+def is_stubborn(pod: Pod) -> None:
+    """Waits until it has begun to ignore SIGTERM."""
+    eventually(lambda: "ready" in pod.log().text, pod.now)
+    pod.phase("Running")
+
+
+def run_before(pod: Manifest) -> Manifest:
+    """How the run of its first container before this one ended; empty before a restart."""
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return dict((statuses[0].get("lastState") or {}).get("terminated") or {})
 
 
 def uid(item: Manifest) -> Any:

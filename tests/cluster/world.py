@@ -64,9 +64,9 @@ class World:
         paths = {"job": self.path(manifest["kind"], None, manifest["apiVersion"])}
         paths |= {"pod": self.path("Pod"), "event": self.path("Event")}
         self.recorder = Recorder(self.api, self.namespace, paths)
-        return self.job(manifest)
+        return self.start(manifest)
 
-    def job(self, manifest: Manifest) -> Job:
+    def start(self, manifest: Manifest) -> Job:
         """Creates a job without recording it: a recording is of one job."""
         created = self.create(manifest, fieldValidation="Strict")
         path = self.path(manifest["kind"], created["metadata"]["name"], manifest["apiVersion"])
@@ -76,6 +76,15 @@ class World:
         """An object of this namespace as it is now; empty if there is none."""
         answer = self.api.call("GET", self.path(kind, name, api_version))
         return answer.object if answer.ok else {}
+
+    def listed(self, kind: str, api_version: str = "v1") -> list[Manifest]:
+        """All objects of a kind, by name."""
+        path = self.path(kind, None, api_version)
+        items = self.api.call("GET", path).required(path)["items"]
+        return sorted(items, key=lambda item: str(item["metadata"]["name"]))
+
+    def names(self, kind: str, api_version: str = "v1") -> list[str]:
+        return [item["metadata"]["name"] for item in self.listed(kind, api_version)]
 
     def pod(self, name: str, *command: str, **spec: Any) -> Pod:
         """Creates a pod with one container, `main`; `container` adds to that one."""
