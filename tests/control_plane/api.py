@@ -139,6 +139,7 @@ class Api:
         connection = self._connect()
         wanted = {"watch": "true", **query}
         response = self._send(connection, "GET", path, None, wanted)
+        connection.sock.settimeout(None)  # for as long as nothing happens
         return Watch(connection, response)
 
     def _connect(self) -> http.client.HTTPConnection:
