@@ -163,7 +163,7 @@ class Pod:
                 else:
                     await container.run()
                     if container.status.exit_code != 0:
-                        return
+                        break  # no other starts, and the sidecars before it end
             await asyncio.gather(*mains)
         finally:
             if tasks := sidecars + mains:

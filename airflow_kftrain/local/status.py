@@ -146,7 +146,9 @@ def phase_of(policy: str, containers: list[ContainerStatus], verdict: Verdict | 
     for c in containers:
         if c.init and not c.sidecar and c.exit_code != 0:
             over = c.exit_code is not None and policy == "Never"
-            return "Failed" if over else "Pending"
+            # It has not ended while a sidecar runs.
+            lives = any(c.sidecar and c.running for c in containers)
+            return "Failed" if over and not lives else "Pending"
     if any("waiting" in c.state and not c.last_state for c in mains):
         return "Pending"
     if any(c.exit_code is None or restarts(policy, c) for c in mains):

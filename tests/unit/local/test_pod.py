@@ -1,0 +1,90 @@
+"""Pods from their placement to their end, as real processes under an API that takes everything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_kftrain.local.machine import Machine, Settings
+from airflow_kftrain.local.pod import Pod
+from tests.unit.local import pods
+from tests.unit.local.pods import a_container, a_pod
+
+Object = dict[str, Any]
+
+_PATIENCE = 20.0
+
+
+class Api(pods.Api):
+    """What the agent tells of its one pod."""
+
+    def __init__(self, pod: Object) -> None:
+        super().__init__({})
+        self.pod = pod
+        self.removed = False
+
+    async def create(self, path: str, body: Object) -> Object:
+        return body
+
+    async def merge_patch(self, path: str, body: Object) -> Object:
+        self.pod = {**self.pod, "status": body.get("status", self.pod.get("status"))}
+        return self.pod
+
+    async def delete(self, path: str, uid: str = "", grace: int | None = None) -> Object:
+        self.removed = True
+        return {}
+
+    @property
+    def phase(self) -> str:
+        return str((self.pod.get("status") or {}).get("phase", ""))
+
+    def status(self, name: str = "main") -> Object:
+        found = [*self.pod["status"]["initContainerStatuses"]]
+        found += self.pod["status"]["containerStatuses"]
+        return next(status for status in found if status["name"] == name)
+
+
+Scenario = Callable[[Pod, Api], Awaitable[None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[Object, Scenario], None]:
+    """Runs a scenario with a pod; at its end nothing of the pod may be left."""
+
+    async def work(found: Object, scenario: Scenario) -> None:
+        found["metadata"]["resourceVersion"] = "1"
+        found["spec"].setdefault("restartPolicy", "Never")
+        api = Api(found)
+        machine = Machine(api, Settings(shortest_backoff=0.1), tmp_path)
+        pod = Pod(machine, found)
+        try:
+            await scenario(pod, api)
+        finally:
+            pod.task.cancel()
+            await machine.finish(_PATIENCE)
+            assert [*machine.pods.glob("*")] == []
+
+    return lambda found, scenario: asyncio.run(work(found, scenario))
+
+
+async def until(good: Callable[[], object]) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not good():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.05)
+
+
+def test_a_sidecar_ends_when_an_init_container_after_it_fails(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Failed")
+        assert api.status("bad")["state"]["terminated"]["exitCode"] == 3
+        assert api.status("side")["state"]["terminated"]["exitCode"] == 143
+
+    side = a_container(name="side", command=["sleep", "60"], restartPolicy="Always")
+    bad = a_container(name="bad", command=["sh", "-c", "sleep 0.5; exit 3"])
+    play(a_pod(a_container(), initContainers=[side, bad]), scenario)
