@@ -35,7 +35,7 @@ from airflow_kftrain.local.processes import start_guard, sweep, table
 
 log = logging.getLogger(__name__)
 
-_LOCK = "lock"
+_LOCK = "kftrain-agent.lock"  # a name of ours: what lies beside it is removed
 _WAIT_FOR_LOCK = 5.0
 _LOOK_EVERY = 0.5
 _LONGEST_END = 15.0
@@ -240,7 +240,7 @@ def main(words: list[str] | None = None) -> int:
         settings = _settings(given)
         cluster = read_kubeconfig(given.kubeconfig)
         with state_folder(given.state_dir or default) as folder:
-            asyncio.run(run(cluster, settings, folder.absolute()))
+            asyncio.run(run(cluster, settings, folder))
     except KfTrainError as error:
         print(f"cannot run: {error}", file=sys.stderr)  # noqa: T201
         return 2

@@ -176,6 +176,14 @@ def test_a_state_folder_is_for_one_agent_and_is_removed(
     assert not folder.exists()
     # What an agent that was killed has left is no hindrance.
     (folder / "pods").mkdir(parents=True)
-    (folder / "lock").touch()
+    (folder / agent._LOCK).touch()
     with agent.state_folder(folder):
         assert not (folder / "pods").exists()
+
+
+def test_a_folder_of_others_is_not_swept(tmp_path: Path) -> None:
+    for name in ("lock", "thesis.tex"):
+        (tmp_path / name).touch()
+    with pytest.raises(agent.CannotRun, match="other things"), agent.state_folder(tmp_path):
+        pass
+    assert (tmp_path / "thesis.tex").exists()
