@@ -47,6 +47,7 @@ _LONGEST_END = 15.0
 @contextlib.contextmanager
 def state_folder(path: Path) -> Iterator[Path]:
     """The folder, locked, swept and guarded; removed at the end. Raises CannotRun."""
+    path = path.absolute()  # the guard is elsewhere
     try:
         lock = _lock(path)
     except OSError as error:

@@ -187,3 +187,19 @@ def test_a_folder_of_others_is_not_swept(tmp_path: Path) -> None:
     with pytest.raises(agent.CannotRun, match="other things"), agent.state_folder(tmp_path):
         pass
     assert (tmp_path / "thesis.tex").exists()
+
+
+def test_the_guard_finds_a_state_folder_with_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[Path] = []
+    start = agent.start_guard
+
+    def start_guard(folder: Path, lock: int) -> subprocess.Popen[bytes]:
+        watched.append(folder)
+        return start(folder, lock)
+
+    monkeypatch.setattr(agent, "start_guard", start_guard)
+    monkeypatch.chdir(tmp_path)
+    with agent.state_folder(Path("state")):
+        assert watched == [tmp_path / "state"]
