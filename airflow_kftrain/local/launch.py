@@ -87,12 +87,11 @@ def _variables(
         pod.cluster_env[container["name"]] = shown
     given = {name: rewrite_paths(value, paths) for name, value in rewritten.items()}
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    scratch = pod.folder / "tmp"
-    scratch.mkdir(exist_ok=True, mode=0o700)
+    pod.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     tools = (str(pod.machine.bin), os.path.dirname(pod.machine.settings.python))
     own = {
         "PATH": os.pathsep.join([*tools, inherited.get("PATH", os.defpath)]),
-        "TMPDIR": str(scratch),
+        "TMPDIR": str(pod.scratch),
         "HOSTNAME": pod.object["spec"].get("hostname") or pod.name,
     }
     mpi = mpi_variables(given, str(_remote_shell(pod)), takes_ranks(pod.object, container))

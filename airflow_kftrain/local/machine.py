@@ -44,6 +44,7 @@ class Machine:
         self.api = api
         self.settings = settings
         self.pods = folder / "pods"
+        self.scratch = folder / "tmp"
         self.work_folder = str(Path.cwd())
         self.ports = Ports()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -54,6 +54,8 @@ class Pod:
         self.uid: str = metadata["uid"]
         # None of these words holds an underscore.
         self.folder = machine.pods / f"{self.namespace}_{self.name}_{self.uid}"
+        # Short: what programs make in it are sockets, too, whose paths have 107 bytes at most.
+        self.scratch = machine.scratch / self.uid[:8]
         self.scope = scope_of(found)
         self.peers = Peers(found, lambda host, port: machine.ports.port(self.scope, host, port))
         self.volumes: dict[str, Path] = {}
@@ -117,7 +119,8 @@ class Pod:
             reporting.cancel()
             await asyncio.wait([self._work, reporting])
             await self._end_containers(0)
-            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            for folder in (self.folder, self.scratch):
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _set_deadline(self) -> None:
         seconds = self.object["spec"].get("activeDeadlineSeconds")
@@ -137,8 +140,8 @@ class Pod:
         # What no process needs any more, secrets among it; the logs stay.
         with contextlib.suppress(FileNotFoundError):
             (self.folder / DOOR).write_text("")
-        for name in ("volumes", "tmp"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for folder in (self.folder / "volumes", self.scratch):
+            shutil.rmtree(folder, ignore_errors=True)
 
     async def _end_containers(self, grace: float) -> None:
         await asyncio.gather(*(container.end(grace) for container in self.containers))

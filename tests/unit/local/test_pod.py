@@ -67,7 +67,7 @@ def play(tmp_path: Path) -> Callable[[Object, Scenario], None]:
         finally:
             pod.task.cancel()
             await machine.finish(_PATIENCE)
-            assert [*machine.pods.glob("*")] == []
+            assert [*machine.pods.glob("*"), *machine.scratch.glob("*")] == []
 
     return lambda found, scenario: asyncio.run(work(found, scenario))
 
@@ -88,3 +88,18 @@ def test_a_sidecar_ends_when_an_init_container_after_it_fails(play: Any) -> None
     side = a_container(name="side", command=["sleep", "60"], restartPolicy="Always")
     bad = a_container(name="bad", command=["sh", "-c", "sleep 0.5; exit 3"])
     play(a_pod(a_container(), initContainers=[side, bad]), scenario)
+
+
+def test_there_is_room_for_the_path_of_a_socket_in_tmpdir(play: Any, tmp_path: Path) -> None:
+    """multiprocessing, and with it torch's DataLoader, makes them there."""
+
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Succeeded")
+        place = api.status()["state"]["terminated"]["message"]
+        assert Path(place).is_relative_to(tmp_path)
+        assert len(place) < len(f"{tmp_path}/tmp/12345678/")
+
+    command = ["sh", "-c", "printf %s $TMPDIR > /dev/termination-log"]
+    found = a_pod(a_container(command=command))
+    found["metadata"]["uid"] = "7330e226-0ead-47b5-b382-47bd7aa22f75"
+    play(found, scenario)
