@@ -15,7 +15,7 @@ from airflow_kftrain.local.api_client import ApiFailure, Object, core
 from airflow_kftrain.local.container import Container
 from airflow_kftrain.local.environment import CannotStart, Sources
 from airflow_kftrain.local.machine import Machine
-from airflow_kftrain.local.remote_shell import DOOR
+from airflow_kftrain.local.remote_shell import DOOR, folder_of
 from airflow_kftrain.local.status import (
     ContainerStatus,
     Verdict,
@@ -52,8 +52,7 @@ class Pod:
         self.namespace: str = metadata["namespace"]
         self.name: str = metadata["name"]
         self.uid: str = metadata["uid"]
-        # None of these words holds an underscore.
-        self.folder = machine.pods / f"{self.namespace}_{self.name}_{self.uid}"
+        self.folder = folder_of(machine.pods, self.namespace, self.name, self.uid)
         # Short: what programs make in it are sockets, too, whose paths have 107 bytes at most.
         self.scratch = machine.scratch / self.uid[:8]
         self.scope = scope_of(found)
@@ -138,7 +137,7 @@ class Pod:
             await self._end_containers(0)
             self._verdict = Verdict("AgentFault", f"The agent failed: {fault!r}"[:500])
         # What no process needs any more, secrets among it; the logs stay.
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             (self.folder / DOOR).write_text("")
         for folder in (self.folder / "volumes", self.scratch):
             shutil.rmtree(folder, ignore_errors=True)

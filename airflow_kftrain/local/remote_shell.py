@@ -17,6 +17,8 @@ from airflow_kftrain.local.become import put_on_record
 
 DOOR = "door.json"
 """The file of a pod that says how to come in; empty once the pod has ended."""
+_LONGEST_NAME = 100
+"""A pod's name may be longer than a file's; of those that take ranks none is."""
 _OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 _LONGEST_WAIT = 600.0
 _LOOK_EVERY = 0.1
@@ -35,14 +37,15 @@ def split(words: list[str]) -> tuple[str, list[str]]:
 
 def folder_of(pods: Path, namespace: str, name: str, uid: str) -> Path:
     """Where the files of a pod are; none of these words holds an underscore."""
-    return pods / f"{namespace}_{name}_{uid}"
+    return pods / f"{namespace}_{name[:_LONGEST_NAME]}_{uid}"
 
 
 def wait_for(pods: Path, namespace: str, name: str, seconds: float) -> str:
     """Until the pod lets ranks in: what stands at its door. Raises RuntimeError if it ended."""
     end = time.monotonic() + seconds
+    pattern = folder_of(Path(), namespace, name, "*") / DOOR
     while time.monotonic() < end:
-        doors = [door.read_text() for door in pods.glob(f"{namespace}_{name}_*/{DOOR}")]
+        doors = [door.read_text() for door in pods.glob(str(pattern))]
         if any(doors):
             return max(doors)
         if doors:

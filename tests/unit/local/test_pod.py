@@ -103,3 +103,12 @@ def test_there_is_room_for_the_path_of_a_socket_in_tmpdir(play: Any, tmp_path: P
     found = a_pod(a_container(command=command))
     found["metadata"]["uid"] = "7330e226-0ead-47b5-b382-47bd7aa22f75"
     play(found, scenario)
+
+
+def test_a_pod_with_the_longest_of_names(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Succeeded")
+
+    found = a_pod(a_container(name="c" * 63))
+    found["metadata"] |= {"name": "n" * 253, "namespace": "s" * 63, "uid": "u" * 36}
+    play(found, scenario)
