@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 4096
 _LOG_LINES, _LOG_BYTES = 80, 2048
 _OUTPUT_AFTER_END = 2.0
+_KILL_EVERY = 0.02
 _LONGEST_BACKOFF = 300.0
 _OF_IMAGES = {
     "InvalidImageName": ("Warning", "InspectFailed"),
@@ -142,8 +143,10 @@ class Container:
         self, process: asyncio.subprocess.Process, output: asyncio.BaseTransport, log: ContainerLog
     ) -> None:
         code = await process.wait()
-        # As with a real container, nothing outlives the first process.
-        self._signal(signal.SIGKILL)
+        # As with a real container, nothing outlives the first process; nor what forked meanwhile.
+        while pids := self._record.members(table()):
+            signal_all(pids, signal.SIGKILL)
+            await asyncio.sleep(_KILL_EVERY)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(log.finished.wait(), _OUTPUT_AFTER_END)
         output.close()

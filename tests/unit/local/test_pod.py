@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from airflow_kftrain.local.machine import Machine, Settings
 from airflow_kftrain.local.pod import Pod
+from airflow_kftrain.local.processes import table
 from tests.unit.local import pods
 from tests.unit.local.pods import a_container, a_pod
 
@@ -112,3 +114,27 @@ def test_a_pod_with_the_longest_of_names(play: Any) -> None:
     found = a_pod(a_container(name="c" * 63))
     found["metadata"] |= {"name": "n" * 253, "namespace": "s" * 63, "uid": "u" * 36}
     play(found, scenario)
+
+
+_FORKS = """
+import os, time
+if os.fork():
+    time.sleep(0.5)
+    open("/dev/termination-log", "w").write(str(os.getpid()))
+    os._exit(0)
+os.fork(); os.fork(); os.fork()
+while True:
+    if not os.fork():
+        time.sleep(0.2)
+        os._exit(0) if os.fork() else time.sleep(60)
+    time.sleep(0.01)
+"""
+
+
+def test_nothing_outlives_a_container_that_forks_while_it_is_ended(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Succeeded")
+        session = int(api.status()["state"]["terminated"]["message"])
+        assert [each for each in table().values() if each.session == session] == []
+
+    play(a_pod(a_container(command=[sys.executable, "-c", _FORKS])), scenario)
