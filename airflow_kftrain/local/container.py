@@ -147,6 +147,8 @@ class Container:
         while pids := self._record.members(table()):
             signal_all(pids, signal.SIGKILL)
             await asyncio.sleep(_KILL_EVERY)
+        # Its numbers are given out again, also to sessions whose leaders end at once: daemons.
+        self._record.file.unlink(missing_ok=True)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(log.finished.wait(), _OUTPUT_AFTER_END)
         output.close()

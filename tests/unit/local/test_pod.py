@@ -13,7 +13,7 @@ import pytest
 
 from airflow_kftrain.local.machine import Machine, Settings
 from airflow_kftrain.local.pod import Pod
-from airflow_kftrain.local.processes import table
+from airflow_kftrain.local.processes import Process, Record, table
 from tests.unit.local import pods
 from tests.unit.local.pods import a_container, a_pod
 
@@ -138,3 +138,14 @@ def test_nothing_outlives_a_container_that_forks_while_it_is_ended(play: Any) ->
         assert [each for each in table().values() if each.session == session] == []
 
     play(a_pod(a_container(command=[sys.executable, "-c", _FORKS])), scenario)
+
+
+def test_numbers_of_processes_that_have_ended_are_nobodys(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Succeeded")
+        session = int(api.status()["state"]["terminated"]["message"])
+        daemon = {7: Process(parent=1, session=session, memory=0, started="later")}
+        assert Record(pod.folder / "main.record").members(daemon) == set()
+
+    command = ["sh", "-c", "echo $$$$ > /dev/termination-log"]
+    play(a_pod(a_container(command=command)), scenario)
