@@ -189,8 +189,11 @@ class Container:
             self._signal(signal.SIGTERM)
             await asyncio.wait([self._over], timeout=grace)
         while not self._over.done():
-            self._signal(signal.SIGKILL)
+            self.kill()
             await asyncio.wait([self._over], timeout=0.1)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         signal_all(self._record.members(table()), number)

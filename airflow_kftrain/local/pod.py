@@ -91,6 +91,9 @@ class Pod:
         if not self._leaving.done():
             self._leaving.set_result(remove)
             self._end(verdict, grace)
+        if grace < self._grace:  # whoever asks again may be less patient
+            self._grace = grace
+            asyncio.get_running_loop().call_later(grace, self._kill)
 
     def _end(self, verdict: Verdict, grace: float) -> None:
         """Whoever comes first says how; what has ended before has ended well."""
@@ -99,6 +102,10 @@ class Pod:
             self._work.cancel()
             if verdict.reason:
                 self.tell("Warning", verdict.reason, verdict.message)
+
+    def _kill(self) -> None:
+        for container in self.containers:
+            container.kill()
 
     # ----- its life
 

@@ -51,6 +51,12 @@ class Api(pods.Api):
         return next(status for status in found if status["name"] == name)
 
 
+def deleted(pod: Pod, grace: int) -> Object:
+    """As the API server tells that it is to go."""
+    times = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace}
+    return {**pod.object, "metadata": {**pod.object["metadata"], **times}}
+
+
 Scenario = Callable[[Pod, Api], Awaitable[None]]
 
 
@@ -72,6 +78,10 @@ def play(tmp_path: Path) -> Callable[[Object, Scenario], None]:
             assert [*machine.pods.glob("*"), *machine.scratch.glob("*")] == []
 
     return lambda found, scenario: asyncio.run(work(found, scenario))
+
+
+def log_of(pod: Pod) -> str:
+    return "".join(file.read_text() for file in pod.folder.glob("*.log"))
 
 
 async def until(good: Callable[[], object]) -> None:
@@ -149,3 +159,17 @@ def test_numbers_of_processes_that_have_ended_are_nobodys(play: Any) -> None:
 
     command = ["sh", "-c", "echo $$$$ > /dev/termination-log"]
     play(a_pod(a_container(command=command)), scenario)
+
+
+def test_a_second_deletion_may_be_less_patient(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Running" and "ready" in log_of(pod))
+        pod.update(deleted(pod, 600))
+        await asyncio.sleep(0.2)
+        assert not api.removed
+        pod.update(deleted(pod, 1))
+        await until(lambda: api.removed)
+        assert api.status()["state"]["terminated"]["exitCode"] == 137
+
+    stubborn = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
+    play(a_pod(a_container(command=stubborn)), scenario)
