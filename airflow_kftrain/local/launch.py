@@ -63,7 +63,11 @@ async def prepare(pod: Pod, container: Object, message_file: Path) -> Launch:
         # The ssh server of an MPI worker: ranks come through the remote shell instead.
         words = ["tail", "-f", "/dev/null"]
     folder = _work_folder(pod, container, paths)
-    return Launch(find_program(words[0], variables, folder), words, variables, folder)
+    program = find_program(words[0], variables, folder)
+    if os.path.dirname(program) == str(pod.machine.bin):
+        # Not by the script: its shell would drop variables whose names it does not like.
+        program = words[0] = pod.machine.settings.python
+    return Launch(program, words, variables, folder)
 
 
 def check_image(image: str) -> None:

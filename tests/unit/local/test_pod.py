@@ -173,3 +173,13 @@ def test_a_second_deletion_may_be_less_patient(play: Any) -> None:
 
     stubborn = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
     play(a_pod(a_container(command=stubborn)), scenario)
+
+
+@pytest.mark.parametrize("program", ["python", "python3"])
+def test_python_gets_variables_with_any_name(play: Any, program: str) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Succeeded")
+        assert log_of(pod).endswith(f" {sys.executable} yes\n")
+
+    command = [program, "-c", "import os, sys; print(sys.executable, os.environ['my.var'])"]
+    play(a_pod(a_container(command=command, env=[{"name": "my.var", "value": "yes"}])), scenario)
