@@ -61,14 +61,19 @@ def _chosen(
 
 
 def _write(place: Path, path: str, data: bytes, mode: int | None) -> None:
-    file = place / path
-    if ".." in Path(path).parts or file == place:
-        raise CannotStart(f"{path!r} leads out of the volume")
+    file = _inside(place, path)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.unlink(missing_ok=True)
     file.touch(0o600)
     file.write_bytes(data)
     file.chmod(0o600 | ((mode or 0) & 0o700))
+
+
+def _inside(volume: Path, path: str) -> Path:
+    """Raises CannotStart: the API server does not see what is made of variables."""
+    if ".." in Path(path).parts or Path(path).is_absolute():
+        raise CannotStart(f"{path!r} leads out of the volume")
+    return volume / path
 
 
 def mount_paths(
@@ -78,12 +83,11 @@ def mount_paths(
     paths = {}
     for mount in container.get("volumeMounts") or []:
         part = mount.get("subPath") or expand(mount.get("subPathExpr") or "", values)
-        if ".." in Path(part).parts:
-            raise CannotStart(f"subPath {part!r} must not contain '..'")
-        place = volumes[mount["name"]] / part
+        place = _inside(volumes[mount["name"]], part)
         if not place.exists():
             place.mkdir(parents=True, mode=0o700)
-        paths[mount["mountPath"].rstrip("/")] = str(place)
+        # A relative one is below the root.
+        paths[f"/{mount['mountPath'].strip('/')}"] = str(place)
     return paths
 
 

@@ -76,9 +76,22 @@ def test_mounts_with_parts_of_volumes(tmp_path: Path) -> None:
         "/one": str(tmp_path / "a/b"),
         "/two": str(tmp_path / "p"),
     }
-    bad = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPath": "../x"}])
-    with pytest.raises(CannotStart):
-        mount_paths(bad, {"v": tmp_path}, {})
+
+
+@pytest.mark.parametrize("value", ["../x", "/not/there", "a/../../x"])
+@pytest.mark.parametrize("field", ["subPath", "subPathExpr"])
+def test_no_part_leads_out_of_its_volume(tmp_path: Path, field: str, value: str) -> None:
+    text = value if field == "subPath" else "$(X)"
+    bad = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", field: text}])
+    with pytest.raises(CannotStart, match="leads out of the volume"):
+        mount_paths(bad, {"v": tmp_path / "v"}, {"X": value})
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_relative_mount_path_is_below_the_root(tmp_path: Path) -> None:
+    mounts = [{"name": "v", "mountPath": "data/in/"}]
+    made = mount_paths(a_container(volumeMounts=mounts), {"v": tmp_path}, {})
+    assert made == {"/data/in": str(tmp_path)}
 
 
 @pytest.mark.parametrize(
