@@ -84,8 +84,7 @@ class Container:
         told = ""
         while True:
             try:
-                launch = await prepare(self._pod, self.spec, self._message_file)
-                over = self._over = await self._start(launch)
+                over = self._over = await self._try_to_start()
                 break
             except CannotStart as error:
                 self.status.wait(error.reason, str(error))
@@ -101,8 +100,14 @@ class Container:
 
     # ----- the process
 
-    async def _start(self, launch: Launch) -> asyncio.Task[None]:
+    async def _try_to_start(self) -> asyncio.Task[None]:
         """Returns what ends with the process; raises CannotStart."""
+        try:
+            return await self._start(await prepare(self._pod, self.spec, self._message_file))
+        except (OSError, ValueError) as error:  # a full disk, a NUL in a variable, ...
+            raise CannotStart(f"cannot be started: {error}", "RunContainerError") from error
+
+    async def _start(self, launch: Launch) -> asyncio.Task[None]:
         self._message_file.unlink(missing_ok=True)
         self._message_file.touch(0o600)
         log = ContainerLog(self._pod.folder / f"{self.name}.{self.status.restarts}.log")
@@ -111,10 +116,7 @@ class Container:
         with os.fdopen(write_end, "wb", 0):
             pipe = os.fdopen(read_end, "rb", 0)
             output, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: log, pipe)
-            try:
-                process = await self._record.start(*launch, write_end)
-            except OSError as error:
-                raise CannotStart(f"cannot be started: {error}", "RunContainerError") from error
+            process = await self._record.start(*launch, write_end)
         self._keep(log)
         self._out_of_memory = False
         if self._takes_ranks:

@@ -164,7 +164,12 @@ def _field(pod: Object, path: str) -> str:
 def _resource(pod: Object, container: Object, reference: Object) -> str:
     """A request or limit, divided as asked and rounded up."""
     if name := reference.get("containerName"):
-        container = next(c for c in pod["spec"]["containers"] if c["name"] == name)
+        spec = pod["spec"]
+        all_of_it = [*(spec.get("initContainers") or []), *spec["containers"]]
+        found = next((each for each in all_of_it if each["name"] == name), None)
+        if found is None:
+            raise CannotStart(f"container {name} not found")
+        container = found
     group, _, resource = reference["resource"].partition(".")
     resources = container.get("resources") or {}
     # Without a limit it is the node's, which the agent declares and the machine does not have.

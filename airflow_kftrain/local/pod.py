@@ -189,7 +189,7 @@ class Pod:
                 sources = Sources(self.machine.api, self.namespace)
                 self.volumes = await make_volumes(self.object, self.folder / "volumes", sources)
                 return
-            except CannotStart as error:
+            except (CannotStart, OSError) as error:
                 if told != str(error):
                     told = str(error)
                     self.tell("Warning", "FailedMount", f"MountVolume.SetUp failed: {told}")

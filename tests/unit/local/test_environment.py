@@ -90,6 +90,10 @@ def test_values_come_from_everywhere() -> None:
             "couldn't find key no in ConfigMap ml/settings",
         ),
         ({"fieldRef": {"fieldPath": "spec.nothing"}}, "unsupported fieldPath: spec.nothing"),
+        (
+            {"resourceFieldRef": {"containerName": "no", "resource": "limits.cpu"}},
+            "container no not found",
+        ),
         ({"fileKeyRef": {}}, "valueFrom.fileKeyRef is not supported"),
     ],
 )

@@ -183,3 +183,33 @@ def test_python_gets_variables_with_any_name(play: Any, program: str) -> None:
 
     command = [program, "-c", "import os, sys; print(sys.executable, os.environ['my.var'])"]
     play(a_pod(a_container(command=command, env=[{"name": "my.var", "value": "yes"}])), scenario)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": [{"name": "A", "value": "\0"}]},
+        {"args": ["\0"]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/m", "subPath": "name/x"}]},
+    ],
+)
+def test_what_cannot_be_started_is_waited_for(play: Any, fields: Object) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: "containerStatuses" in (api.pod.get("status") or {}))
+        await until(lambda: "message" in api.status()["state"].get("waiting", {}))
+        assert api.status()["state"]["waiting"]["reason"] == "RunContainerError"
+        assert api.phase == "Pending"
+
+    name = {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}
+    volume = {"name": "v", "downwardAPI": {"items": [name]}}
+    play(a_pod(a_container(**fields), volumes=[volume]), scenario)
+
+
+def test_volumes_that_cannot_be_written_are_waited_for(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await asyncio.sleep(0.5)
+        assert api.phase == "Pending"
+
+    field = {"fieldRef": {"fieldPath": "metadata.name"}}
+    items = [{"path": "a", **field}, {"path": "a/b", **field}]
+    play(a_pod(a_container(), volumes=[{"name": "v", "downwardAPI": {"items": items}}]), scenario)
