@@ -55,8 +55,10 @@ async def prepare(pod: Pod, container: Object, message_file: Path) -> Launch:
     paths = mount_paths(container, pod.volumes, environment.values)
     paths[container.get("terminationMessagePath") or _TERMINATION_LOG] = str(message_file)
     variables = _variables(pod, container, environment, paths)
+    # What the agent adds is not the spec's: on a cluster, $(HOME) stays as it is.
+    declared = {name: variables[name] for name in environment.values}
     words = [
-        pod.peers.rewrite(expand(rewrite_paths(word, paths), variables))
+        pod.peers.rewrite(expand(rewrite_paths(word, paths), declared))
         for word in [*container["command"], *(container.get("args") or [])]
     ]
     if os.path.basename(words[0]) == "sshd":

@@ -213,3 +213,12 @@ def test_volumes_that_cannot_be_written_are_waited_for(play: Any) -> None:
     field = {"fieldRef": {"fieldPath": "metadata.name"}}
     items = [{"path": "a", **field}, {"path": "a/b", **field}]
     play(a_pod(a_container(), volumes=[{"name": "v", "downwardAPI": {"items": items}}]), scenario)
+
+
+def test_a_command_may_refer_to_variables_of_the_spec_alone(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Succeeded")
+        assert log_of(pod).endswith(" $(HOME) $(HOSTNAME) a $(A) $a $(A\n")
+
+    command = ["echo", "$(HOME)", "$(HOSTNAME)", "$(A)", "$$(A)", "$$$(A)", "$(A"]
+    play(a_pod(a_container(command=command, env=[{"name": "A", "value": "a"}])), scenario)
