@@ -121,12 +121,16 @@ class Pod:
             if await self._leaving:
                 await self._finalise()
         finally:
-            self._work.cancel()
-            reporting.cancel()
-            await asyncio.wait([self._work, reporting])
-            await self._end_containers(0)
-            for folder in (self.folder, self.scratch):
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            # Whole, although the API server tells meanwhile that the pod is gone.
+            await asyncio.shield(self.machine.spawn(self._clean_up(reporting)))
+
+    async def _clean_up(self, reporting: asyncio.Task[None]) -> None:
+        self._work.cancel()
+        reporting.cancel()
+        await asyncio.wait([self._work, reporting])
+        await self._end_containers(0)
+        for folder in (self.folder, self.scratch):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _set_deadline(self) -> None:
         seconds = self.object["spec"].get("activeDeadlineSeconds")

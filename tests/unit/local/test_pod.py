@@ -29,6 +29,7 @@ class Api(pods.Api):
         super().__init__({})
         self.pod = pod
         self.removed = False
+        self.then: Callable[[], object] = lambda: None
 
     async def create(self, path: str, body: Object) -> Object:
         return body
@@ -39,6 +40,7 @@ class Api(pods.Api):
 
     async def delete(self, path: str, uid: str = "", grace: int | None = None) -> Object:
         self.removed = True
+        asyncio.get_running_loop().call_soon(self.then)
         return {}
 
     @property
@@ -222,3 +224,15 @@ def test_a_command_may_refer_to_variables_of_the_spec_alone(play: Any) -> None:
 
     command = ["echo", "$(HOME)", "$(HOSTNAME)", "$(A)", "$$(A)", "$$$(A)", "$(A"]
     play(a_pod(a_container(command=command, env=[{"name": "A", "value": "a"}])), scenario)
+
+
+def test_what_the_api_tells_at_once_does_not_stop_the_cleaning_up(play: Any) -> None:
+    """The agent drops a pod when it hears that it is gone: often before it has its own answer."""
+
+    async def scenario(pod: Pod, api: Api) -> None:
+        api.then = pod.task.cancel
+        await until(lambda: api.phase == "Succeeded")
+        pod.update(deleted(pod, 30))
+        await asyncio.wait([pod.task])
+
+    play(a_pod(a_container()), scenario)
