@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import string
 from collections.abc import Mapping
@@ -149,7 +150,9 @@ def _field(pod: Object, path: str) -> str:
         return str((metadata.get(match[1]) or {}).get(match[2], ""))
     if path in ("metadata.labels", "metadata.annotations"):
         entries = metadata.get(path.partition(".")[2]) or {}
-        return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
+        # Quoted: an annotation may have lines and quotes of its own.
+        quoted = {key: json.dumps(entries[key], ensure_ascii=False) for key in sorted(entries)}
+        return "\n".join(f"{key}={value}" for key, value in quoted.items())
     simple = {
         **{f"metadata.{key}": metadata[key] for key in ("name", "namespace", "uid")},
         **{f"status.{key}": ADDRESS for key in ("podIP", "podIPs", "hostIP", "hostIPs")},

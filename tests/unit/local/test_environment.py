@@ -103,6 +103,13 @@ def test_what_is_missing_is_named(origin: dict[str, object], text: str) -> None:
         make_environment(container)
 
 
+def test_annotations_as_a_file_are_quoted() -> None:
+    found = a_pod()
+    found["metadata"]["annotations"] = {"b": 'a "quoted"\nline', "a": "1"}
+    written = environment.downward(found, {}, {"fieldRef": {"fieldPath": "metadata.annotations"}})
+    assert written == 'a="1"\nb="a \\"quoted\\"\\nline"'
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [("1", 1), ("500m", 0.5), ("1Ki", 1024), ("2G", 2e9), ("1e3", 1000), ("1.5Gi", 1.5 * 2**30)],
