@@ -105,9 +105,10 @@ class ContainerStatus:
 
 
 def restarts(policy: str, container: ContainerStatus) -> bool:
-    """Whether a container that has ended is started again; `policy` is the pod's."""
+    """Whether a container that has ended is started again; its own policy wins over the pod's."""
     if container.sidecar:
         return True
+    policy = container.spec.get("restartPolicy", policy)
     failed = container.exit_code != 0
     if container.init:
         return failed and policy != "Never"
@@ -145,7 +146,7 @@ def phase_of(policy: str, containers: list[ContainerStatus], verdict: Verdict | 
         return "Succeeded" if not verdict.reason and set(codes) == {0} else "Failed"
     for c in containers:
         if c.init and not c.sidecar and c.exit_code != 0:
-            over = c.exit_code is not None and policy == "Never"
+            over = c.exit_code is not None and not restarts(policy, c)
             # It has not ended while a sidecar runs.
             lives = any(c.sidecar and c.running for c in containers)
             return "Failed" if over and not lives else "Pending"

@@ -6,7 +6,7 @@ from airflow_kftrain.local.api_client import Object
 
 _OF_POD = ("hostNetwork", "hostPID", "hostIPC", "hostAliases", "dnsConfig", "ephemeralContainers")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_OF_CONTAINER = (*_PROBES, "lifecycle", "volumeDevices", "tty")
+_OF_CONTAINER = (*_PROBES, "lifecycle", "restartPolicyRules", "volumeDevices", "tty")
 _ANY = "is left out: a process of this machine cannot have it"
 _OF_PORT = "ports below 1024 belong to this machine; the command may fail to open it"
 _WORKERS = "several workers cannot share one port on one address: each has one of its own"

@@ -101,6 +101,16 @@ def test_restart_policies(policy: str, code: int, again: bool) -> None:
     assert restarts(policy, a_status(ended(code))) is again
 
 
+def test_a_container_may_have_a_policy_of_its_own() -> None:
+    for init in (False, True):
+        container = a_status(ended(1), init=init)
+        container.spec["restartPolicy"] = "Never"
+        assert not restarts("Always", container)
+        assert phase_of("Always", [container], None) == "Failed"
+        container.spec["restartPolicy"] = "OnFailure"
+        assert restarts("Never", container)
+
+
 def test_an_init_container_that_succeeded_is_not_restarted_and_a_sidecar_always() -> None:
     assert not restarts("Always", a_status(ended(0), init=True))
     assert restarts("Always", a_status(ended(1), init=True))
