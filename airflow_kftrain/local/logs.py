@@ -114,7 +114,7 @@ def read_options(query: Mapping[str, str], now: float) -> LogOptions:
         timestamps=yes("timestamps"),
         tail_lines=number("tailLines", 0),
         limit_bytes=number("limitBytes", 1),
-        since="" if since is None else timestamp(int(since) * 1_000_000_000),
+        since="" if since is None else timestamp(max(0, int(since)) * 1_000_000_000),
     )
 
 
@@ -190,7 +190,7 @@ async def serve_logs(find: FindLog, folder: Path, port: int) -> web.AppRunner:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         await runner.cleanup()
         raise CannotRun(f"port {port} on 127.0.0.1 cannot be had: {error}") from error
     return runner

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from airflow_kftrain.local.logs import (
+    CannotRun,
     ContainerLog,
     LogOptions,
     open_tail,
     read_log,
     read_options,
+    serve_logs,
     timestamp,
 )
 
@@ -124,6 +126,8 @@ def test_options_of_a_request() -> None:
     assert options == LogOptions(True, False, True, 3, 9, timestamp(90 * 10**9))
     moment = read_options({"sinceTime": "1970-01-01T00:01:30Z"}, 0)
     assert moment.since == timestamp(90 * 10**9)
+    for query in ({"sinceSeconds": str(2**63 - 1)}, {"sinceTime": "0001-01-01T00:00:00Z"}):
+        assert read_options(query, 100.0).since == timestamp(0)
 
 
 @pytest.mark.parametrize(
@@ -140,3 +144,12 @@ def test_the_end_of_a_log_is_a_termination_message(tmp_path: Path) -> None:
     log = write(tmp_path / "log", b"first\nsecond\nthird\n")
     assert log.end(2, 99) == "second\nthird\n"
     assert log.end(2, 6) == "third\n"
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_what_is_no_port_is_named(tmp_path: Path, port: int) -> None:
+    def find(namespace: str, name: str, container: str, previous: bool) -> ContainerLog:
+        raise AssertionError
+
+    with pytest.raises(CannotRun, match=f"port {port} on 127.0.0.1 cannot be had"):
+        asyncio.run(serve_logs(find, tmp_path, port))
