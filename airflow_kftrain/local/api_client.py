@@ -224,15 +224,17 @@ class ApiClient:
         """A good answer, to be read as JSON; raises ApiError, ApiUnreachable."""
         assert self._session is not None
         server = self._cluster.server
+        # Its path may be a key to it, as the fault proxy's is, and errors go to the log.
+        shown = "/".join(server.split("/")[:3])
         try:
             async with self._session.request(method, server + path, **options) as response:
                 if response.status >= 300:
                     raise _refusal(response.status, await response.text())
                 yield response
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
-            raise ApiUnreachable(f"{server} does not answer: {_line(error)}") from error
+            raise ApiUnreachable(f"{shown} does not answer: {_line(error)}") from error
         except ValueError as error:
-            raise ApiUnreachable(f"{server} does not speak JSON: {_line(error)}") from error
+            raise ApiUnreachable(f"{shown} does not speak JSON: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

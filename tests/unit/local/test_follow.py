@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from airflow_kftrain.local.api_client import ApiClient, ApiError, Cluster
+from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiUnreachable, Cluster
 
 Answer = Callable[[web.Request], Any]
 
@@ -139,5 +139,15 @@ def test_a_refusal_keeps_code_reason_and_text() -> None:
             assert (caught.value.code, caught.value.reason) == (409, "Conflict")
         finally:
             await runner.cleanup()
+
+    asyncio.run(work())
+
+
+def test_an_error_does_not_tell_the_path_of_a_server() -> None:
+    async def work() -> None:
+        async with ApiClient(Cluster("http://127.0.0.1:1/secret")) as api:
+            with pytest.raises(ApiUnreachable, match="http://127.0.0.1:1 does not") as caught:
+                await api.get("/version")
+            assert "secret" not in str(caught.value)
 
     asyncio.run(work())
