@@ -62,7 +62,20 @@ def moments(recording: Recording) -> Iterator[Moment]:
 def test_phases_do_not_step_back(recording: Recording) -> None:
     steps = [moment.state.phase for moment in moments(recording)]
     for earlier, later in zip(steps, steps[1:], strict=False):
-        assert later is Phase.QUEUED or _STEPS[later] >= _STEPS[earlier], steps
+        suspended = later is Phase.QUEUED and _STEPS[earlier] < _STEPS[Phase.GONE]
+        assert suspended or _STEPS[later] >= _STEPS[earlier], steps
+
+
+@every_recording
+def test_who_comes_late_reads_the_same_verdict(recording: Recording) -> None:
+    """A task that starts anew has no earlier state to hold on to."""
+    kind = find_kind(recording.api_version, recording.kind)
+    jobs = (view.job for view in recording.views() if view.job is not None)
+    phases = [read_state(kind, job).phase for job in jobs]
+    final = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}.get(recording.verdict)
+    ended = phases.index(final) if final else len(phases)
+    assert set(phases[ended:]) <= {final}
+    assert not set(phases[:ended]) & {Phase.SUCCEEDED, Phase.FAILED}
 
 
 @every_recording
