@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_kftrain.local.environment import CannotStart, quantity
 from airflow_kftrain.local.launch import Launch, prepare, takes_ranks
 from airflow_kftrain.local.logs import ContainerLog, NoLog
-from airflow_kftrain.local.processes import Record, Table, signal_all, table
+from airflow_kftrain.local.processes import Record, Table, kill_all, signal_all, table
 from airflow_kftrain.local.remote_shell import DOOR
 from airflow_kftrain.local.status import Backoff, ContainerStatus, restarts
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 4096
 _LOG_LINES, _LOG_BYTES = 80, 2048
 _OUTPUT_AFTER_END = 2.0
-_KILL_EVERY = 0.02
 _LONGEST_BACKOFF = 300.0
 _OF_IMAGES = {
     "InvalidImageName": ("Warning", "InspectFailed"),
@@ -145,10 +144,8 @@ class Container:
         self, process: asyncio.subprocess.Process, output: asyncio.BaseTransport, log: ContainerLog
     ) -> None:
         code = await process.wait()
-        # As with a real container, nothing outlives the first process; nor what forked meanwhile.
-        while pids := self._record.members(table()):
-            signal_all(pids, signal.SIGKILL)
-            await asyncio.sleep(_KILL_EVERY)
+        # As with a real container, nothing outlives the first process.
+        self.kill()
         # Its numbers are given out again, also to sessions whose leaders end at once: daemons.
         self._record.file.unlink(missing_ok=True)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -180,7 +177,7 @@ class Container:
             used = sum(processes[pid].memory for pid in pids)
             if self._memory is not None and used > self._memory:
                 self._out_of_memory = True
-                signal_all(pids, signal.SIGKILL)
+                self.kill()
 
     async def end(self, grace: float) -> None:
         """TERM, and KILL after the grace period; returns when it is over."""
@@ -188,17 +185,14 @@ class Container:
             return
         if grace > 0:
             self._pod.tell("Normal", "Killing", f"Stopping container {self.name}")
-            self._signal(signal.SIGTERM)
+            signal_all(self._record.members(table()), signal.SIGTERM)
             await asyncio.wait([self._over], timeout=grace)
         while not self._over.done():
             self.kill()
             await asyncio.wait([self._over], timeout=0.1)
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: int) -> None:
-        signal_all(self._record.members(table()), number)
+        kill_all(self._record.members)
 
     def find_log(self, previous: bool) -> ContainerLog:
         """As a kubelet finds it; raises NoLog."""

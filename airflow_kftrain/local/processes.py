@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,17 +141,27 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def kill_all(find: Callable[[Table], set[int]]) -> set[int]:
+    """KILL to what is found; who they were. All are stopped before: what they fork meanwhile would
+    else lose its parent, and could open a session, before anybody has seen it."""
+    found: set[int] = set()
+    while new := find(table()) - found:
+        signal_all(new, signal.SIGSTOP)
+        found |= new
+    signal_all(found, signal.SIGKILL)
+    return found
+
+
 def sweep(folder: Path) -> int:
     """End all processes on record in a folder; returns how many they were."""
     records = [Record(file) for file in folder.glob("pods/*/*.record")]
+
+    def left(processes: Table) -> set[int]:
+        return set[int]().union(*(each.members(processes) for each in records)) - {os.getpid()}
+
     ended: set[int] = set()
-    while records:
-        processes = table()
-        left = set().union(*(record.members(processes) for record in records)) - {os.getpid()}
-        if not left:
-            break
-        ended |= left
-        signal_all(left, signal.SIGKILL)
+    while killed := kill_all(left):
+        ended |= killed
         time.sleep(0.02)
     return len(ended)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import random
 from typing import Any
 
 import pytest
@@ -236,3 +239,18 @@ def test_what_the_api_tells_at_once_does_not_stop_the_cleaning_up(play: Any) -> 
         await asyncio.wait([pod.task])
 
     play(a_pod(a_container()), scenario)
+
+
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="needs the program setsid")
+def test_what_leaves_its_session_while_it_is_killed_is_killed_too(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: api.phase == "Running" and "ready" in log_of(pod))
+        await asyncio.sleep(0.2)
+        pod.update(deleted(pod, 0))
+        await until(lambda: api.removed)
+
+    mark = f"{60 + random():.9f}"
+    loop = f"while :; do setsid sleep {mark} & sleep 0.005; done"
+    play(a_pod(a_container(command=["sh", "-c", f"echo ready; {loop} & {loop}"])), scenario)
+    listing = subprocess.run(["ps", "-axo", "args="], capture_output=True, text=True, check=True)
+    assert f"sleep {mark}" not in listing.stdout.splitlines()
