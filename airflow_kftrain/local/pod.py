@@ -78,10 +78,15 @@ class Pod:
     # ----- what others tell it
 
     def update(self, found: Object) -> None:
-        self.object = found
+        self._know(found)
         metadata = found["metadata"]
         if metadata.get("deletionTimestamp"):
             self._leave(_DELETED, metadata.get("deletionGracePeriodSeconds") or 0, remove=True)
+
+    def _know(self, found: Object) -> None:
+        """The newest: the watch and the answers to calls overtake each other."""
+        if _version(found) >= _version(self.object):
+            self.object = found
 
     def end_with_node(self) -> None:
         grace = min(self._grace, _LAST_GRACE)
@@ -233,7 +238,7 @@ class Pod:
 
     async def _patch(self, path: str, metadata: Object, **fields: Object) -> None:
         body = {"metadata": {"uid": self.uid, **metadata}, **fields}
-        self.object = await self.machine.api.merge_patch(path, body)
+        self._know(await self.machine.api.merge_patch(path, body))
 
     async def _finalise(self) -> None:
         """Nothing of the pod runs any more: let it go from the API."""
@@ -247,6 +252,10 @@ class Pod:
                     return
                 log.debug("pod %s cannot be removed yet: %s", self._path, error)
             await asyncio.sleep(_RETRY)
+
+
+def _version(found: Object) -> int:
+    return int(found["metadata"]["resourceVersion"])
 
 
 def _statuses(pod: Object) -> list[ContainerStatus]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from airflow_kftrain.local.api_client import ApiError
 from airflow_kftrain.local.machine import Machine, Settings
 from airflow_kftrain.local.pod import Pod
 from airflow_kftrain.local.processes import Process, Record, table
@@ -33,12 +34,24 @@ class Api(pods.Api):
         self.pod = pod
         self.removed = False
         self.then: Callable[[], object] = lambda: None
+        self.then_patched: Callable[[], object] = lambda: None
 
     async def create(self, path: str, body: Object) -> Object:
         return body
 
     async def merge_patch(self, path: str, body: Object) -> Object:
-        self.pod = {**self.pod, "status": body.get("status", self.pod.get("status"))}
+        known = body["metadata"].get("resourceVersion")
+        if known not in (None, self.pod["metadata"]["resourceVersion"]):
+            raise ApiError(409, "Conflict", "the object has been modified")
+        answer = self.change(status=body.get("status", self.pod.get("status")))
+        self.then_patched()
+        return answer
+
+    def change(self, **fields: Object) -> Object:
+        """The pod, in a version of its own."""
+        version = int(self.pod["metadata"]["resourceVersion"]) + 1
+        metadata = {**self.pod["metadata"], "resourceVersion": str(version)}
+        self.pod = {**self.pod, **fields, "metadata": metadata}
         return self.pod
 
     async def delete(self, path: str, uid: str = "", grace: int | None = None) -> Object:
@@ -254,3 +267,12 @@ def test_what_leaves_its_session_while_it_is_killed_is_killed_too(play: Any) -> 
     play(a_pod(a_container(command=["sh", "-c", f"echo ready; {loop} & {loop}"])), scenario)
     listing = subprocess.run(["ps", "-axo", "args="], capture_output=True, text=True, check=True)
     assert f"sleep {mark}" not in listing.stdout.splitlines()
+
+
+def test_an_answer_that_the_watch_has_overtaken_is_old(play: Any) -> None:
+    async def scenario(pod: Pod, api: Api) -> None:
+        # Somebody else changes the pod after each of our changes, and the watch is faster.
+        api.then_patched = lambda: pod.update(api.change())
+        await until(lambda: api.phase == "Succeeded")
+
+    play(a_pod(a_container()), scenario)
