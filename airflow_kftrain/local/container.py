@@ -49,6 +49,7 @@ class Container:
         self._record = Record(pod.folder / f"{self.name}.record")
         self._message_file = pod.folder / f"{self.name}.termination-log"
         self._logs: list[ContainerLog] = []
+        self._starting: asyncio.Future[asyncio.subprocess.Process] | None = None
         self._over: asyncio.Task[None] | None = None
         self._out_of_memory = False
         limit = ((self.spec.get("resources") or {}).get("limits") or {}).get("memory")
@@ -115,7 +116,10 @@ class Container:
         with os.fdopen(write_end, "wb", 0):
             pipe = os.fdopen(read_end, "rb", 0)
             output, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: log, pipe)
-            process = await self._record.start(*launch, write_end)
+            starting = self._record.start(*launch, write_end)
+            # To its end: asyncio would kill what it has started, but not what that has forked.
+            self._starting = asyncio.ensure_future(starting)
+            process = await asyncio.shield(self._starting)
         self._keep(log)
         self._out_of_memory = False
         if self._takes_ranks:
@@ -181,7 +185,10 @@ class Container:
 
     async def end(self, grace: float) -> None:
         """TERM, and KILL after the grace period; returns when it is over."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
         if self._over is None or self._over.done():
+            self.kill()  # what was about to start
             return
         if grace > 0:
             self._pod.tell("Normal", "Killing", f"Stopping container {self.name}")

@@ -11,6 +11,7 @@ written or started through it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import mmap
 import ssl
@@ -65,10 +66,9 @@ class ContainerLog(asyncio.Protocol):
         self._store(entries)
 
     def connection_lost(self, error: Exception | None) -> None:
-        try:
+        self.finished.set()
+        with contextlib.suppress(FileNotFoundError):  # it has gone with its pod
             self._store([(b"P", self._rest)] if self._rest else [])
-        finally:
-            self.finished.set()
 
     def _store(self, entries: list[tuple[bytes, bytes]]) -> None:
         now = timestamp(time.time_ns()).encode()

@@ -276,3 +276,24 @@ def test_an_answer_that_the_watch_has_overtaken_is_old(play: Any) -> None:
         await until(lambda: api.phase == "Succeeded")
 
     play(a_pod(a_container()), scenario)
+
+
+def test_what_is_about_to_start_is_ended(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = asyncio.create_subprocess_exec
+    sessions = []
+
+    async def execute_slowly(*words: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await execute(*words, **options)
+        sessions.append(process.pid)
+        await asyncio.sleep(0.5)  # as on a busy machine
+        return process
+
+    async def scenario(pod: Pod, api: Api) -> None:
+        await until(lambda: "forked" in log_of(pod))
+        pod.update(deleted(pod, 0))
+        await until(lambda: api.removed)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", execute_slowly)
+    play(a_pod(a_container(command=["sh", "-c", "sleep 60 & echo forked; sleep 60"])), scenario)
+    assert len(sessions) == 1
+    assert [each for each in table().values() if each.session in sessions] == []
