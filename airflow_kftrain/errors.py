@@ -58,10 +58,11 @@ class UnknownKind(InvalidSpec):
 
 
 def shown(value: object) -> str:
-    """A value as an error may show it: one line, not too long. What stands inside a mapping or an
-    object is not shown, since it may be a secret."""
-    text = _outline(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    """A value as an error may show it: one line, not too long, and cut in the middle, since the end
+    of a path says which file it is. What stands inside a mapping or an object is not shown, since
+    it may be a secret."""
+    text, half = _outline(value), _LONGEST_VALUE // 2
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: half - 3]}...{text[-half:]}"
 
 
 def _outline(value: object, depth: int = 0) -> str:

@@ -142,10 +142,10 @@ class _Event(NamedTuple):
 
 # Normal by their type, and yet a part of the story.
 _TELLING = frozenset({"ExitedWithCode", "Evicted", "Preempted", "TaintManagerEviction"})
-# A pod that is still being deleted is made anew a moment later. What training-operator creates
-# twice is there: it tells so of most MPIJobs, healthy ones among them.
+# A pod that is still being deleted is made anew a moment later; an exit with 0 is no news. What
+# training-operator creates twice is there: it tells so of most MPIJobs, healthy ones among them.
 _NOISE = re.compile(
-    r"object is being deleted|^DNSConfigForming:"
+    r"object is being deleted|^DNSConfigForming:|^ExitedWithCode: .* exited with code 0$"
     r'|pod created failed: pods "[^"]*" already exists$|^FailedCreatePod: Created worker pod: ?$'
 )
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -6,6 +6,7 @@ tests/unit/test_recordings.py. The text beside a recording is the report on the 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -58,13 +59,18 @@ class Recording(NamedTuple):
 
 
 def read(file: Path) -> Recording:
-    head, *changes = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    return parse(file.stem, file.read_text(encoding="utf-8").splitlines())
+
+
+def parse(name: str, lines: list[str]) -> Recording:
+    head, *changes = (json.loads(line) for line in lines)
     words = (head[key] for key in ("scenario", "apiVersion", "kind", "verdict"))
-    return Recording(file.stem, *words, changes)
+    return Recording(name, *words, changes)
 
 
-def recordings() -> list[Recording]:
-    return [read(file) for file in sorted(FOLDER.glob("*.jsonl"))]
+@functools.cache
+def recordings() -> tuple[Recording, ...]:
+    return tuple(read(file) for file in sorted(FOLDER.glob("*.jsonl")))
 
 
 def patched(old: Object, patch: Object) -> Object:
