@@ -1,5 +1,5 @@
-"""A cluster on this machine: pods run as processes.
+"""A cluster on this machine, for trying and testing: `cluster` is the whole, made of a `server`,
+`controllers` and a node `agent`; `faults` make any Kubernetes API fail on purpose.
 
-aiohttp, PyYAML and the standard library only. Imports neither Airflow nor a Kubernetes client, and
-is not imported by the rest of the package.
+Nothing here imports Airflow or a Kubernetes client.
 """

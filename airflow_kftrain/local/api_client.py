@@ -54,8 +54,10 @@ class ApiError(ApiFailure):
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{message} (HTTP {code} {reason})")
+        self.message = message
         self.code = code
         self.reason = reason
+        self.message = message
 
 
 class Cluster(NamedTuple):
@@ -146,18 +148,33 @@ class ApiClient:
     async def get(self, path: str, **params: str) -> Object:
         return await self._call("GET", path, params=params)
 
+    async def find(self, path: str) -> Object | None:
+        """None if there is no such object."""
+        try:
+            return await self.get(path)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
     async def create(self, path: str, body: Object) -> Object:
         return await self._call("POST", path, json=body)
+
+    async def replace(self, path: str, body: Object) -> Object:
+        return await self._call("PUT", path, json=body)
 
     async def merge_patch(self, path: str, body: Object) -> Object:
         headers = {"Content-Type": "application/merge-patch+json"}
         return await self._call("PATCH", path, json=body, headers=headers)
 
-    async def delete(self, path: str, uid: str = "", grace: int | None = None) -> Object:
+    async def delete(
+        self, path: str, uid: str = "", grace: int | None = None, policy: str = ""
+    ) -> Object:
         """All conditions go into the body: beside a body, a query string is ignored."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         options |= {"preconditions": {"uid": uid}} if uid else {}
         options |= {"gracePeriodSeconds": grace} if grace is not None else {}
+        options |= {"propagationPolicy": policy} if policy else {}
         return await self._call("DELETE", path, json=options)
 
     async def list(self, path: str, **params: str) -> tuple[list[Object], str]:
@@ -193,6 +210,13 @@ class ApiClient:
                     log.warning("watch of %s is interrupted: %s", path, error)
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def lines(self, path: str, **params: str) -> AsyncIterator[str]:
+        """A log, line by line as it comes."""
+        timeout = aiohttp.ClientTimeout(sock_connect=10)
+        async with self._answer("GET", path, params=params, timeout=timeout) as response:
+            async for line in response.content:
+                yield line.decode("utf-8", "replace").rstrip("\n")
 
     async def _watch(
         self, path: str, version: str, params: Mapping[str, str]

@@ -20,74 +20,13 @@ from typing import Any
 
 import pytest
 
+from airflow_kftrain.local.agent.processes import PACKAGE_ROOT
 from airflow_kftrain.local.api_client import ApiClient, ApiError, core, read_kubeconfig
-from airflow_kftrain.local.processes import PACKAGE_ROOT
-from tests.control_plane import MPI_OPERATOR, ControlPlane
+from tests.control_plane import ControlPlane
 
 Object = dict[str, Any]
 
 _PATIENCE = 40.0
-
-ALL_REDUCE = """
-import os, socket, time
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-if rank == 0:
-    server = socket.create_server(place)
-    others = [server.accept()[0] for _ in range(world - 1)]
-    total = 1 + sum(int(other.recv(20)) for other in others)
-    for other in others:
-        other.sendall(b"%d" % total)
-else:
-    end = time.monotonic() + 30
-    while True:
-        try:
-            master = socket.create_connection(place, 5)
-            break
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-    master.sendall(b"%d" % (rank + 1))
-    total = int(master.recv(20))
-assert total == world * (world + 1) // 2, total
-open(os.environ["KFTRAIN_RESULT_FILE"], "w").write(str(total))
-"""
-
-ALL_PEERS = """
-import json, os, socket, time
-config = json.loads(os.environ["TF_CONFIG"])
-task, cluster = config["task"], config["cluster"]
-host, port = cluster[task["type"]][task["index"]].split(":")
-server = socket.create_server((host, int(port)), backlog=50)
-peers = [peer.split(":") for role in cluster.values() for peer in role]
-for host, port in peers:
-    end = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection((host, int(port)), 5).close()
-            break
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-open(os.environ["KFTRAIN_RESULT_FILE"], "w").write(str(len(peers)))
-time.sleep(1)
-"""
-
-FAKE_MPIRUN = """#!{python}
-import os, subprocess, sys
-agent = os.environ["OMPI_MCA_plm_rsh_agent"]
-options = os.environ.get("OMPI_MCA_plm_rsh_args", "").split()
-hosts = [line.split()[0] for line in open(os.environ["OMPI_MCA_orte_default_hostfile"])]
-ranks = [
-    subprocess.Popen([agent, *options, "-x", host, *sys.argv[1:]], stdout=subprocess.PIPE)
-    for host in hosts
-]
-for rank in ranks:
-    sys.stdout.write(rank.communicate()[0].decode())
-sys.exit(max(rank.returncode for rank in ranks))
-"""
 
 
 class World:
@@ -138,32 +77,6 @@ class World:
                     return await response.text()
 
         return asyncio.run(work())
-
-    def job(self, api_version: str, plural: str, name: str, spec: Object, kind: str) -> None:
-        path = f"/apis/{api_version}/namespaces/{self.namespace}/{plural}"
-        body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-        self.call("create", path, body)
-
-    def job_ends(self, api_version: str, plural: str, name: str) -> str:
-        path = f"/apis/{api_version}/namespaces/{self.namespace}/{plural}/{name}"
-        end = time.monotonic() + _PATIENCE
-        while True:
-            status = self.call("get", path).get("status") or {}
-            for condition in status.get("conditions") or []:
-                final = condition["type"] in ("Succeeded", "Failed", "Complete")
-                if final and condition["status"] == "True":
-                    return str(condition["type"])
-            assert time.monotonic() < end, status
-            time.sleep(0.1)
-
-    def pods(self) -> list[Object]:
-        return list(self.call("list", self.path())[0])
-
-    def messages(self) -> set[str]:
-        """What main containers left as their termination messages, all pods having ended: a job
-        is over with its master."""
-        statuses = [self.ended(pod["metadata"]["name"]) for pod in self.pods()]
-        return {the_end(status).get("message", "") for status in statuses}
 
 
 class AgentProcess:
@@ -286,81 +199,3 @@ def test_an_agent_that_was_killed_leaves_no_process_and_takes_up_its_pods_again(
         while world.call("get", world.path("goes")):
             assert time.monotonic() < end
             time.sleep(0.1)
-
-
-# ----- jobs
-
-
-def a_replica(container: str, count: int, *command: str) -> Object:
-    env = [{"name": "KFTRAIN_RESULT_FILE", "value": "/dev/termination-log"}]
-    main = {"name": container, "image": "x", "command": list(command), "env": env}
-    template = {"spec": {"containers": [main]}}
-    return {"replicas": count, "restartPolicy": "Never", "template": template}
-
-
-def test_three_pytorch_jobs_at_once(world: World) -> None:
-    command = ("python", "-c", ALL_REDUCE)
-    roles = {"Master": a_replica("pytorch", 1, *command)}
-    roles["Worker"] = a_replica("pytorch", 2, *command)
-    spec = {"pytorchReplicaSpecs": roles, "runPolicy": {"cleanPodPolicy": "None"}}
-    names = ("one", "two", "three")
-    for name in names:
-        world.job("kubeflow.org/v1", "pytorchjobs", name, spec, "PyTorchJob")
-    for name in names:
-        assert world.job_ends("kubeflow.org/v1", "pytorchjobs", name) == "Succeeded"
-    assert world.messages() == {"6"}
-    annotations = world.call("get", world.path("one-worker-0"))["metadata"]["annotations"]
-    real = json.loads(annotations["kftrain.local/cluster-env"])["pytorch"]
-    assert (real["MASTER_ADDR"], real["MASTER_PORT"]) == ("one-master-0", "23456")
-
-
-def test_a_tf_job_reaches_all_peers(world: World) -> None:
-    command = ("python", "-c", ALL_PEERS)
-    roles = {"PS": a_replica("tensorflow", 1, *command)}
-    roles["Worker"] = a_replica("tensorflow", 2, *command)
-    spec = {"tfReplicaSpecs": roles, "runPolicy": {"cleanPodPolicy": "None"}}
-    world.job("kubeflow.org/v1", "tfjobs", "tf", spec, "TFJob")
-    assert world.job_ends("kubeflow.org/v1", "tfjobs", "tf") == "Succeeded"
-    for name in ("tf-ps-0", "tf-worker-0", "tf-worker-1"):
-        assert the_end(world.ended(name))["message"] == "3"
-
-
-def test_a_train_job_on_two_nodes(world: World) -> None:
-    rename = (
-        "import os\n"
-        "e = os.environ\n"
-        "e['RANK'], e['WORLD_SIZE'] = e['PET_NODE_RANK'], e['PET_NNODES']\n"
-        "e['MASTER_ADDR'], e['MASTER_PORT'] = e['PET_MASTER_ADDR'], e['PET_MASTER_PORT']\n"
-        "e['KFTRAIN_RESULT_FILE'] = '/dev/termination-log'\n"
-    )
-    spec = {
-        "runtimeRef": {"name": "torch-distributed"},
-        "trainer": {"numNodes": 2, "command": ["python", "-c", rename + ALL_REDUCE]},
-    }
-    version = "trainer.kubeflow.org/v1alpha1"
-    world.job(version, "trainjobs", "tj", spec, "TrainJob")
-    assert world.job_ends(version, "trainjobs", "tj") == "Complete"
-    assert world.messages() == {"3"}
-
-
-def test_an_mpi_job_starts_its_ranks_in_worker_pods(
-    plane: ControlPlane, world: World, tmp_path: Path
-) -> None:
-    mpirun = tmp_path / "mpirun"
-    mpirun.write_text(FAKE_MPIRUN.format(python=sys.executable))
-    mpirun.chmod(0o700)
-    version = "kubeflow.org/v2beta1" if plane.profile == MPI_OPERATOR else "kubeflow.org/v1"
-    worker = a_replica("mpi", 2)
-    worker["template"]["spec"]["containers"][0]["env"].append({"name": "WHO", "value": "worker"})
-    del worker["template"]["spec"]["containers"][0]["command"]
-    launcher = a_replica("mpi", 1, str(mpirun), "echo", "$WHO", "$HOSTNAME")
-    spec = {
-        "slotsPerWorker": 1,
-        "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "None"},
-        "mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker},
-    }
-    world.job(version, "mpijobs", "mp", spec, "MPIJob")
-    assert world.job_ends(version, "mpijobs", "mp") == "Succeeded"
-    (name,) = (p["metadata"]["name"] for p in world.pods() if "launcher" in p["metadata"]["name"])
-    log = world.log(name, container="mpi")
-    assert log.splitlines() == ["worker mp-worker-0", "worker mp-worker-1"]

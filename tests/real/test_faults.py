@@ -23,7 +23,7 @@ from airflow_kftrain.local.api_client import (
     core,
     read_kubeconfig,
 )
-from airflow_kftrain.local.faults import Fault, FaultProxy, running
+from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from tests.control_plane import ControlPlane
 from tests.control_plane.launcher import TRAINING_OPERATOR
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from airflow_kftrain.local.agent.environment import Sources
 from airflow_kftrain.local.api_client import ApiClient, ApiError, Cluster
-from airflow_kftrain.local.environment import Sources
 
 
 def a_pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

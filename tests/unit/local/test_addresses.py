@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_kftrain.local.addresses import Peers, Ports, mpi_variables, scope_of
+from airflow_kftrain.local.agent.addresses import Peers, Ports, mpi_variables, scope_of
 from tests.unit.local.pods import a_pod
 
 

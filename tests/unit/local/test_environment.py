@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local import environment
-from airflow_kftrain.local.environment import CannotStart, Environment, Sources, expand, quantity
+from airflow_kftrain.local.agent import environment
+from airflow_kftrain.local.agent.environment import (
+    CannotStart,
+    Environment,
+    Sources,
+    expand,
+    quantity,
+)
 from tests.unit.local.pods import Api, a_container, a_pod, sources
 
 

@@ -27,8 +27,8 @@ from aiohttp import web
 from yarl import URL
 
 from airflow_kftrain.local.api_client import BadKubeconfig, read_kubeconfig
-from airflow_kftrain.local.fault_rules import call_of
-from airflow_kftrain.local.faults import BadFault, CannotProxy, Fault, FaultProxy, running
+from airflow_kftrain.local.faults.command import BadFault, CannotProxy, Fault, FaultProxy, running
+from airflow_kftrain.local.faults.rules import call_of
 
 PODS = "/api/v1/namespaces/ml/pods"
 WATCH = f"{PODS}?watch=true"

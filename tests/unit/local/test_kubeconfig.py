@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_kftrain.local.agent import main
+from airflow_kftrain.local.agent.agent import main
 from airflow_kftrain.local.api_client import BadKubeconfig, core, read_kubeconfig
 
 

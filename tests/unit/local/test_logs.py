@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kftrain.local.logs import (
+from airflow_kftrain.local.agent.logs import (
     CannotRun,
     ContainerLog,
     LogOptions,

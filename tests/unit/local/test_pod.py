@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from airflow_kftrain.local.agent.machine import Machine, Settings
+from airflow_kftrain.local.agent.pod import Pod
+from airflow_kftrain.local.agent.processes import Process, Record, table
 from airflow_kftrain.local.api_client import ApiError
-from airflow_kftrain.local.machine import Machine, Settings
-from airflow_kftrain.local.pod import Pod
-from airflow_kftrain.local.processes import Process, Record, table
 from tests.unit.local import pods
 from tests.unit.local.pods import a_container, a_pod
 

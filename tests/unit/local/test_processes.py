@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kftrain.local import agent, become
-from airflow_kftrain.local.become import start_of
-from airflow_kftrain.local.processes import (
+from airflow_kftrain.local.agent import agent, become
+from airflow_kftrain.local.agent.become import start_of
+from airflow_kftrain.local.agent.processes import (
     PACKAGE_ROOT,
     Process,
     Record,
@@ -20,7 +20,7 @@ from airflow_kftrain.local.processes import (
     sweep,
     table,
 )
-from airflow_kftrain.local.remote_shell import DOOR, split, wait_for
+from airflow_kftrain.local.agent.remote_shell import DOOR, split, wait_for
 
 
 def a_process(parent: int, session: int) -> Process:
@@ -108,7 +108,7 @@ def test_the_guard_sweeps_when_its_agent_is_killed(record: Record, tmp_path: Pat
     program = f"""
 import asyncio, os, sys
 from pathlib import Path
-from airflow_kftrain.local.processes import Record, start_guard
+from airflow_kftrain.local.agent.processes import Record, start_guard
 folder = Path({str(tmp_path)!r})
 async def main():
     start_guard(folder, os.open(folder / "lock", os.O_RDWR | os.O_CREAT))
@@ -159,6 +159,12 @@ def test_the_remote_shell_waits_for_a_pod_but_not_for_one_that_ended(tmp_path: P
             with pytest.raises(RuntimeError, match="has ended"):
                 wait_for(tmp_path, "ml", "w-0", 5)
     assert wait_for(tmp_path, "ml", "w-0", 5) == "{}"
+
+
+def test_the_remote_shell_finds_the_pod_of_a_job_by_its_host_name(tmp_path: Path) -> None:
+    (tmp_path / "ml_job-launcher-x2b9z_uid").mkdir()
+    (tmp_path / "ml_job-launcher-x2b9z_uid" / DOOR).write_text("{}")
+    assert wait_for(tmp_path, "ml", "job-launcher", 5) == "{}"
 
 
 def test_a_state_folder_is_for_one_agent_and_is_removed(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.status import (
+from airflow_kftrain.local.agent.status import (
     Backoff,
     ContainerStatus,
     Verdict,

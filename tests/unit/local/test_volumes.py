@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local import volumes
-from airflow_kftrain.local.environment import CannotStart
-from airflow_kftrain.local.unsupported import unsupported
-from airflow_kftrain.local.volumes import mount_paths, rewrite_paths
+from airflow_kftrain.local.agent import volumes
+from airflow_kftrain.local.agent.environment import CannotStart
+from airflow_kftrain.local.agent.unsupported import unsupported
+from airflow_kftrain.local.agent.volumes import mount_paths, rewrite_paths
 from tests.unit.local.pods import a_container, a_pod, sources
 
 

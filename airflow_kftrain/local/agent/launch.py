@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_kftrain.local.addresses import DEFAULTS, mpi_variables
-from airflow_kftrain.local.api_client import Object
-from airflow_kftrain.local.environment import (
+from airflow_kftrain.local.agent.addresses import DEFAULTS, HOSTS_OF_MPI, mpi_variables
+from airflow_kftrain.local.agent.environment import (
     CannotStart,
     Environment,
     Sources,
     expand,
     make_environment,
 )
-from airflow_kftrain.local.machine import write_script
-from airflow_kftrain.local.processes import PACKAGE_ROOT
-from airflow_kftrain.local.volumes import mount_paths, rewrite_paths
+from airflow_kftrain.local.agent.machine import write_script
+from airflow_kftrain.local.agent.processes import PACKAGE_ROOT
+from airflow_kftrain.local.agent.volumes import mount_paths, rewrite_paths
+from airflow_kftrain.local.api_client import Object
 
 if TYPE_CHECKING:
-    from airflow_kftrain.local.pod import Pod
+    from airflow_kftrain.local.agent.pod import Pod
 
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """All that a pod gets of the agent's own variables: the others are nobody's business."""
@@ -109,13 +109,15 @@ def takes_ranks(pod: Object, container: Object) -> bool:
     labels = pod["metadata"].get("labels") or {}
     words = container.get("command") or [""]
     operator = str(labels.get("training.kubeflow.org/operator-name", ""))
-    return operator.startswith("mpi") or os.path.basename(words[0]) == "sshd"
+    # A launcher of the Trainer, which counts as a node: to MPI this machine has another name.
+    launches = any(each["name"] == HOSTS_OF_MPI for each in container.get("env") or ())
+    return launches or operator.startswith("mpi") or os.path.basename(words[0]) == "sshd"
 
 
 def _remote_shell(pod: Pod) -> Path:
     """The program by which MPI starts ranks in other pods of the namespace."""
     script = pod.folder / "remote-shell"
-    words = [sys.executable, "-m", "airflow_kftrain.local.remote_shell"]
+    words = [sys.executable, "-m", "airflow_kftrain.local.agent.remote_shell"]
     words += [str(pod.machine.pods), pod.namespace]
     write_script(script, f'PYTHONPATH={shlex.quote(PACKAGE_ROOT)} exec {shlex.join(words)} "$@"')
     return script

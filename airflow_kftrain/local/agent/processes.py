@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_kftrain.local import become
+from airflow_kftrain.local.agent import become
 
-PACKAGE_ROOT = str(Path(__file__).parents[2])
+PACKAGE_ROOT = str(Path(__file__).parents[3])
 
 
 class Process(NamedTuple):
@@ -136,7 +136,8 @@ class Record:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
+    # Parents first: a shell that is still there would tell in the log of its children's end.
+    for pid in sorted(pids):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from airflow_kftrain.local.become import put_on_record
+from airflow_kftrain.local.agent.become import put_on_record
 
 DOOR = "door.json"
 """The file of a pod that says how to come in; empty once the pod has ended."""
@@ -42,10 +42,12 @@ def folder_of(pods: Path, namespace: str, name: str, uid: str) -> Path:
 
 def wait_for(pods: Path, namespace: str, name: str, seconds: float) -> str:
     """Until the pod lets ranks in: what stands at its door. Raises RuntimeError if it ended."""
+    # The pod of a Job has a host name without the five letters that end its own.
+    names = (name, f"{name}-?????")
+    places = [str(folder_of(Path(), namespace, each, "*") / DOOR) for each in names]
     end = time.monotonic() + seconds
-    pattern = folder_of(Path(), namespace, name, "*") / DOOR
     while time.monotonic() < end:
-        doors = [door.read_text() for door in pods.glob(str(pattern))]
+        doors = [door.read_text() for place in places for door in pods.glob(place)]
         if any(doors):
             return max(doors)
         if doors:
@@ -56,7 +58,7 @@ def wait_for(pods: Path, namespace: str, name: str, seconds: float) -> str:
 
 def main(pods: str, namespace: str, *words: str) -> None:
     host, command = split(list(words))
-    # The first label of a pod's host name is the pod's name.
+    # The first label of a host's full name is the pod's.
     name = host.partition(".")[0]
     try:
         door = json.loads(wait_for(Path(pods), namespace, name, _LONGEST_WAIT))

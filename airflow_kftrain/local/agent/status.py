@@ -6,8 +6,8 @@ import datetime
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from airflow_kftrain.local.agent.environment import ADDRESS
 from airflow_kftrain.local.api_client import Object
-from airflow_kftrain.local.environment import ADDRESS
 
 _OWN_CONDITIONS = (
     ("Initialized", True, "ContainersNotInitialized", "incomplete"),

@@ -16,11 +16,15 @@ import sys
 
 
 def start_of(pid: int) -> str:
-    """When a process has started: never the same for two processes with one number."""
+    """When a process has started: never the same for two processes with one number. OSError if it
+    has ended, though nobody may have asked how."""
     if sys.platform == "linux":
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name of the command may hold spaces and parentheses.
-            return file.read().rpartition(b")")[2].split()[19].decode()
+            fields = file.read().rpartition(b")")[2].split()
+        if fields[0] == b"Z":
+            raise ProcessLookupError(pid)
+        return fields[19].decode()
     listing = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], stdout=subprocess.PIPE)
     return listing.stdout.decode().strip()
 

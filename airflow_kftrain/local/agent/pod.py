@@ -10,21 +10,21 @@ import shutil
 import time
 from pathlib import Path
 
-from airflow_kftrain.local.addresses import Peers, scope_of
-from airflow_kftrain.local.api_client import ApiFailure, Object, core
-from airflow_kftrain.local.container import Container
-from airflow_kftrain.local.environment import CannotStart, Sources
-from airflow_kftrain.local.machine import Machine
-from airflow_kftrain.local.remote_shell import DOOR, folder_of
-from airflow_kftrain.local.status import (
+from airflow_kftrain.local.agent.addresses import Peers, scope_of
+from airflow_kftrain.local.agent.container import Container
+from airflow_kftrain.local.agent.environment import CannotStart, Sources
+from airflow_kftrain.local.agent.machine import Machine
+from airflow_kftrain.local.agent.remote_shell import DOOR, folder_of
+from airflow_kftrain.local.agent.status import (
     ContainerStatus,
     Verdict,
     build_status,
     now_text,
     seconds_of,
 )
-from airflow_kftrain.local.unsupported import unsupported
-from airflow_kftrain.local.volumes import make_volumes
+from airflow_kftrain.local.agent.unsupported import unsupported
+from airflow_kftrain.local.agent.volumes import make_volumes
+from airflow_kftrain.local.api_client import ApiFailure, Object, core
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from typing import BinaryIO, NamedTuple
 from aiohttp import web
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.status import seconds_of
+from airflow_kftrain.local.agent.status import seconds_of
 
 _LONGEST_LINE = 16 * 1024
 _BLOCK = 64 * 1024
@@ -102,9 +102,11 @@ def read_options(query: Mapping[str, str], now: float) -> LogOptions:
 
     def number(name: str, least: int) -> int | None:
         if name in query and int(query[name]) < least:
-            raise ValueError(f"{name} is less than {least}")
+            raise ValueError(f"{name}: Invalid value: {query[name]}: must be at least {least}")
         return int(query[name]) if name in query else None
 
+    if {"sinceTime", "sinceSeconds"} <= query.keys():
+        raise ValueError("sinceTime: Forbidden: it cannot be given beside `sinceSeconds`")
     since = seconds_of(query["sinceTime"]) if "sinceTime" in query else None
     if seconds := number("sinceSeconds", 1):
         since = now - seconds

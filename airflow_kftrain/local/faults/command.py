@@ -12,8 +12,8 @@ import signal
 import sys
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.fault_proxy import CannotProxy, FaultProxy, running
-from airflow_kftrain.local.fault_rules import BadFault, Call, Fault
+from airflow_kftrain.local.faults.proxy import CannotProxy, FaultProxy, running
+from airflow_kftrain.local.faults.rules import BadFault, Call, Fault
 
 __all__ = ["BadFault", "Call", "CannotProxy", "Fault", "FaultProxy", "running"]
 
@@ -107,7 +107,3 @@ def _serve(proxy: FaultProxy) -> None:
             say(error, file=sys.stderr)
     while True:
         signal.pause()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

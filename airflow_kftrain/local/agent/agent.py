@@ -25,13 +25,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_kftrain.errors import KfTrainError
+from airflow_kftrain.local.agent.environment import quantity
+from airflow_kftrain.local.agent.logs import CannotRun, ContainerLog, NoLog, serve_logs
+from airflow_kftrain.local.agent.machine import NO_IMAGES, Machine, Settings
+from airflow_kftrain.local.agent.node import Node
+from airflow_kftrain.local.agent.pod import Pod
+from airflow_kftrain.local.agent.processes import start_guard, sweep, table
 from airflow_kftrain.local.api_client import ApiClient, Cluster, Object, core, read_kubeconfig
-from airflow_kftrain.local.environment import quantity
-from airflow_kftrain.local.logs import CannotRun, ContainerLog, NoLog, serve_logs
-from airflow_kftrain.local.machine import NO_IMAGES, Machine, Settings
-from airflow_kftrain.local.node import Node
-from airflow_kftrain.local.pod import Pod
-from airflow_kftrain.local.processes import start_guard, sweep, table
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,9 @@ def _lock(path: Path) -> int:
     end = time.monotonic() + _WAIT_FOR_LOCK
     while True:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)  # refused if it belongs to another user
+        if path.stat().st_uid != os.getuid():
+            raise PermissionError("it belongs to another user")
+        path.chmod(0o700)
         if any(path.iterdir()) and not (path / _LOCK).exists():
             raise FileExistsError("it holds other things, and would be removed at the end")
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -90,9 +92,15 @@ def _lock(path: Path) -> int:
 
 
 class Agent:
-    """`async with Agent(api, settings, folder): ...` is a node with everything that runs on it."""
+    """`async with Agent(api, settings, folder): ...` is a node with everything that runs on it.
 
-    def __init__(self, api: ApiClient, settings: Settings, folder: Path) -> None:
+    An API server in the same process asks `find_log`; others need `serves_logs`.
+    """
+
+    def __init__(
+        self, api: ApiClient, settings: Settings, folder: Path, *, serves_logs: bool = True
+    ) -> None:
+        self._serves_logs = serves_logs
         self._api = api
         self._settings = settings
         self._folder = folder
@@ -105,9 +113,11 @@ class Agent:
         """Raises KfTrainError, with nothing left behind."""
         async with contextlib.AsyncExitStack() as ending:
             ending.callback(self._machine.ports.close)
-            server = await serve_logs(self._find_log, self._folder, self._settings.port)
-            ending.push_async_callback(server.cleanup)
-            port = server.addresses[0][1]
+            port = 0
+            if self._serves_logs:
+                server = await serve_logs(self.find_log, self._folder, self._settings.port)
+                ending.push_async_callback(server.cleanup)
+                port = server.addresses[0][1]
             node = Node(self._api, self._settings, self._folder, port)
             await node.register()
             ending.push_async_callback(node.remove)
@@ -173,7 +183,8 @@ class Agent:
                         container.look(processes)
             await asyncio.sleep(_LOOK_EVERY)
 
-    def _find_log(self, namespace: str, name: str, container: str, previous: bool) -> ContainerLog:
+    def find_log(self, namespace: str, name: str, container: str, previous: bool) -> ContainerLog:
+        """In the words of a kubelet; raises NoLog."""
         for pod in self._pods.values():
             for found in pod.containers:
                 if (pod.namespace, pod.name, found.name) == (namespace, name, container):
@@ -188,20 +199,27 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m airflow_kftrain.local.agent")
     add = parser.add_argument
     add("--kubeconfig", required=True, type=Path, help="the API server to work for")
+    add("--state-dir", type=Path, help="folder for the agent's files, removed at the end")
     add("--name", help="name of the node (%(default)s)")
+    add("--port", type=int, help="of the log server (any free one)")
+    agent_options(parser)
+    return parser.parse_args(words)
+
+
+def agent_options(parser: argparse.ArgumentParser) -> None:
+    """What `read_settings` understands."""
+    add = parser.add_argument
     add("--cpu", help="CPUs to offer; not enforced (%(default)s)")
     add("--memory", help="memory to offer (%(default)s)")
     add("--gpus", type=int, help="fake GPUs to offer (%(default)s)")
     add("--python", help="what `python` means in a pod (%(default)s)")
-    add("--port", type=int, help="of the log server (any free one)")
-    add("--state-dir", type=Path, help="folder for the agent's files, removed at the end")
     add("--label", dest="labels", action="append", help="KEY=VALUE, of the node")
     add("--backoff", dest="shortest_backoff", type=float, help=argparse.SUPPRESS)
     parser.set_defaults(**{**Settings()._asdict(), "labels": []})
-    return parser.parse_args(words)
 
 
-def _settings(given: argparse.Namespace) -> Settings:
+def read_settings(given: argparse.Namespace) -> Settings:
+    """Raises CannotRun."""
     for amount in (given.cpu, given.memory):
         if quantity(amount) <= 0:
             raise CannotRun(f"{amount} is nothing to offer")
@@ -238,7 +256,7 @@ def main(words: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     default = Path(tempfile.gettempdir()) / f"kftrain-agent-{os.getuid()}-{given.name}"
     try:
-        settings = _settings(given)
+        settings = read_settings(given)
         cluster = read_kubeconfig(given.kubeconfig)
         with state_folder(given.state_dir or default) as folder:
             asyncio.run(run(cluster, settings, folder))
@@ -246,7 +264,3 @@ def main(words: list[str] | None = None) -> int:
         print(f"cannot run: {error}", file=sys.stderr)  # noqa: T201
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from airflow_kftrain.local.agent.environment import SOURCES, CannotStart, Sources, downward, expand
 from airflow_kftrain.local.api_client import Object
-from airflow_kftrain.local.environment import SOURCES, CannotStart, Sources, downward, expand
 
 _KINDS = (*SOURCES, "emptyDir", "downwardAPI", "projected")
 

@@ -35,7 +35,7 @@ from yarl import URL
 
 from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.local.api_client import read_kubeconfig
-from airflow_kftrain.local.fault_rules import Call, Fault, call_of, status
+from airflow_kftrain.local.faults.rules import Call, Fault, call_of, status
 
 log = logging.getLogger(__name__)
 

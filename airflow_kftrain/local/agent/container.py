@@ -10,15 +10,15 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from airflow_kftrain.local.environment import CannotStart, quantity
-from airflow_kftrain.local.launch import Launch, prepare, takes_ranks
-from airflow_kftrain.local.logs import ContainerLog, NoLog
-from airflow_kftrain.local.processes import Record, Table, kill_all, signal_all, table
-from airflow_kftrain.local.remote_shell import DOOR
-from airflow_kftrain.local.status import Backoff, ContainerStatus, restarts
+from airflow_kftrain.local.agent.environment import CannotStart, quantity
+from airflow_kftrain.local.agent.launch import Launch, prepare, takes_ranks
+from airflow_kftrain.local.agent.logs import ContainerLog, NoLog
+from airflow_kftrain.local.agent.processes import Record, Table, kill_all, signal_all, table
+from airflow_kftrain.local.agent.remote_shell import DOOR
+from airflow_kftrain.local.agent.status import Backoff, ContainerStatus, restarts
 
 if TYPE_CHECKING:
-    from airflow_kftrain.local.pod import Pod
+    from airflow_kftrain.local.agent.pod import Pod
 
 _LONGEST_MESSAGE = 4096
 _LOG_LINES, _LOG_BYTES = 80, 2048

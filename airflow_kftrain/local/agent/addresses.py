@@ -13,8 +13,8 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
+from airflow_kftrain.local.agent.environment import ADDRESS, CannotStart
 from airflow_kftrain.local.api_client import Object
-from airflow_kftrain.local.environment import ADDRESS, CannotStart
 
 FIRST_PORT, LAST_PORT = 20000, 29999
 _BLOCK = 100
@@ -46,8 +46,9 @@ _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
+HOSTS_OF_MPI = "OMPI_MCA_orte_default_hostfile"
 _REMOTE_SHELLS = {
-    "OMPI_MCA_orte_default_hostfile": ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"),
+    HOSTS_OF_MPI: ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"),
     "I_MPI_HYDRA_HOST_FILE": ("I_MPI_HYDRA_BOOTSTRAP_EXEC",),
     "I_MPI_HYDRA_BOOTSTRAP_EXEC": ("I_MPI_HYDRA_BOOTSTRAP_EXEC",),
     "HYDRA_HOST_FILE": ("HYDRA_LAUNCHER_EXEC",),
@@ -178,6 +179,6 @@ def mpi_variables(
     if not shells and not takes_ranks:
         return {}
     defaults = dict(_OPEN_MPI)
-    if hosts := values.get("OMPI_MCA_orte_default_hostfile"):
+    if hosts := values.get(HOSTS_OF_MPI):
         defaults["PRTE_MCA_prte_default_hostfile"] = hosts
     return {**{k: v for k, v in defaults.items() if k not in values}, **shells}

@@ -1,0 +1,1 @@
+"""A node that runs pods as processes: docs/local-agent.md."""

@@ -1,0 +1,1 @@
+"""Faults of a Kubernetes API, made on purpose: docs/fault-proxy.md."""
