@@ -300,7 +300,7 @@ def _map(check: Check) -> Check:
 
 @cache
 def _object(fields: str) -> Check:
-    known, needed = _parse(fields)
+    known, needed = fields_of(fields)
 
     def check_object(field: str, value: Any) -> Any:
         if value is LATER:
@@ -323,7 +323,8 @@ def _object(fields: str) -> Check:
     return check_object
 
 
-def _parse(fields: str) -> tuple[dict[str, str], list[str]]:
+@cache
+def fields_of(fields: str) -> tuple[dict[str, str], list[str]]:
     """The shapes of the fields by name, and the names of those that are needed."""
     pairs = [word.split(":") for word in fields.split()]
     known = {name.rstrip("!"): shape for name, shape in pairs}

@@ -1,0 +1,1 @@
+"""The API server of the embedded cluster: docs/local-cluster.md."""
