@@ -1,0 +1,243 @@
+"""What the controllers of the embedded cluster have in common: they are clients of its API.
+
+A controller looks at one object at a time and does what is missing; it is called again at each
+change of the object, of its pods, services and child jobs, and when the time that it asked for is
+up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple, Protocol
+
+from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiUnreachable, core
+from airflow_kftrain.local.server.resources import Resource
+from airflow_kftrain.local.server.store import now_text
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+_RETRY = 0.5
+_AT_ONCE = 4
+"""Objects under work, so that whoever creates many at once is not kept waiting by what follows."""
+
+
+class Controller(Protocol):
+    resource: Resource
+
+    async def reconcile(self, found: Object) -> float | None:
+        """Does what is missing; gives the seconds after which to look again."""
+
+    async def gone(self, namespace: str, name: str) -> None:
+        """Nothing of that name is there any more."""
+        return
+
+
+class _Place(NamedTuple):
+    kind: str
+    namespace: str
+    name: str
+
+
+class Controllers:
+    """`run` works until it is cancelled."""
+
+    def __init__(self, api: ApiClient, controllers: Iterable[Controller]) -> None:
+        self._api = api
+        self._controllers = {each.resource.kind: each for each in controllers}
+        self._at_work: set[_Place] = set()
+        self._again: set[_Place] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self) -> None:
+        paths = {collection(each.resource): kind for kind, each in self._controllers.items()}
+        paths |= {core("", "pods"): "", core("", "services"): ""}
+        follows = [self._follow(path, kind) for path, kind in paths.items()]
+        try:
+            await asyncio.gather(*follows)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def _follow(self, path: str, of: str) -> None:
+        async for kind, found in self._api.follow(path):
+            for each in found if kind == "LISTED" else [found]:
+                metadata = each["metadata"]
+                self._wake(of, metadata["namespace"], metadata["name"])
+                for owner in metadata.get("ownerReferences") or ():
+                    self._wake(owner["kind"], metadata["namespace"], owner["name"])
+
+    def _wake(self, kind: str, namespace: str, name: str) -> None:
+        if kind not in self._controllers:
+            return
+        place = _Place(kind, namespace, name)
+        if place in self._at_work:
+            self._again.add(place)
+            return
+        self._at_work.add(place)
+        task = asyncio.create_task(self._work(place))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, place: _Place) -> None:
+        async with self._turn:
+            delay = await self._look(place)
+        self._at_work.discard(place)
+        if place in self._again:
+            self._again.discard(place)
+            self._wake(*place)
+        elif delay is not None:
+            asyncio.get_running_loop().call_later(max(delay, 0.01), self._wake, *place)
+
+    async def _look(self, place: _Place) -> float | None:
+        controller = self._controllers[place.kind]
+        path = f"{collection(controller.resource, place.namespace)}/{place.name}"
+        try:
+            found = await self._api.find(path)
+            if found is not None:
+                return await controller.reconcile(copy.deepcopy(found))
+            await controller.gone(place.namespace, place.name)
+        except (ApiError, ApiUnreachable) as error:
+            # Somebody was quicker, or it is gone: the next event, or the next look, tells.
+            code = error.code if isinstance(error, ApiError) else 0
+            if code not in (404, 409):
+                log.warning("%s %s/%s: %s", *place, error)
+            return _RETRY if code != 404 else None
+        except Exception:
+            log.exception("%s %s/%s: a fault of its controller", *place)
+        return None
+
+
+def collection(resource: Resource, namespace: str = "") -> str:
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    root = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
+    return f"{root}{scope}/{resource.plural}"
+
+
+class Children:
+    """What belongs to one object: made, listed and deleted through the API."""
+
+    def __init__(self, api: ApiClient, owner: Object, component: str) -> None:
+        self._api = api
+        self._owner = owner
+        self._component = component
+        self.namespace: str = owner["metadata"]["namespace"]
+
+    async def pods(self, labels: Mapping[str, str]) -> list[Object]:
+        """Those that carry these labels and belong to the owner, by name."""
+        return await self.listed(core(self.namespace, "pods"), labels)
+
+    async def listed(self, path: str, labels: Mapping[str, str]) -> list[Object]:
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        listed, _ = await self._api.list(path, labelSelector=selector)
+        return [each for each in listed if self.has(each)]
+
+    def has(self, found: Object) -> bool:
+        """It belongs to the owner."""
+        owners = found["metadata"].get("ownerReferences") or ()
+        return self._owner["metadata"]["uid"] in [each["uid"] for each in owners]
+
+    async def create(self, path: str, body: Object) -> Object | None:
+        """None if it is there already."""
+        metadata, owner = body["metadata"], self._owner
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+        try:
+            return await self._api.create(path, body)
+        except ApiError as error:
+            if error.code == 409:
+                return None
+            raise
+
+    async def delete(self, path: str, policy: str = "") -> bool:
+        """False if it is gone already."""
+        try:
+            await self._api.delete(path, policy=policy)
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        return True
+
+    async def write_status(self, path: str, status: Object) -> None:
+        """The owner's, if it is another than it was; ApiError 409 if it was written meanwhile."""
+        if status != (self._owner.get("status") or {}):
+            await self._api.replace(f"{path}/status", {**self._owner, "status": status})
+
+    async def tell(self, kind: str, reason: str, message: str) -> None:
+        """An Event on the owner, or one more of the same; kind is Normal or Warning."""
+        about = self._owner["metadata"]
+        words = f"{about['uid']} {kind} {reason} {message}"
+        name = f"{about['name'][:200]}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+        path = core(self.namespace, "events")
+        if told := await self._api.find(f"{path}/{name}"):
+            again = {"count": told["count"] + 1, "lastTimestamp": now_text()}
+            await self._api.merge_patch(f"{path}/{name}", again)
+            return
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": {
+                "kind": self._owner["kind"],
+                "namespace": about["namespace"],
+                "name": about["name"],
+                "uid": about["uid"],
+                "apiVersion": self._owner["apiVersion"],
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": now_text(),
+            "lastTimestamp": now_text(),
+            "count": 1,
+        }
+        await self._api.create(path, event)
+
+
+def set_condition(
+    conditions: list[Object], type_: str, value: str, reason: str, message: str, moment: str = ""
+) -> bool:
+    """As most of Kubernetes sets them: the time is that of the last change of the value.
+
+    What was never True does not become False. Gives whether anything is different now.
+    """
+    new = {"type": type_, "status": value, "reason": reason, "message": message}
+    new["lastTransitionTime"] = moment or now_text()
+    for place, old in enumerate(conditions):
+        if old["type"] == type_:
+            if old["status"] == value:
+                new["lastTransitionTime"] = old["lastTransitionTime"]
+            conditions[place] = new
+            return new != old
+    if value == "True":
+        conditions.append(new)
+    return value == "True"
+
+
+def seconds_since(text: str) -> float:
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (datetime.now(timezone.utc) - moment).total_seconds()
+
+
+def phase_of(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def is_going(found: Object) -> bool:
+    return "deletionTimestamp" in found["metadata"]
