@@ -17,8 +17,8 @@ venv: ## the virtual environment of all the others, .venv
 	@scripts/make-venv .venv constraints.txt '-e . --group dev'
 
 .PHONY: test
-test: check ## all checks, then all tests, on the newest Airflow
-	$(BIN)/python -m pytest --cov
+test: check ## all checks, then all tests, on the newest Airflow and the embedded cluster
+	$(BIN)/python -m pytest --numprocesses 4 --cov
 
 .PHONY: check
 check: venv ## formatting, lint, types, layers; changes nothing
@@ -57,7 +57,7 @@ control-plane-up: venv ## start it and keep it until Ctrl-C; another one: PROFIL
 .PHONY: test-real
 test-real: control-plane ## the tests on that real Kubernetes
 	$(BIN)/python -m pytest tests/real
-	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest tests/cluster --target local --target real
 
 .PHONY: test-frameworks
 test-frameworks: control-plane ## real training with PyTorch and Open MPI on it; installs them on Debian
@@ -66,7 +66,7 @@ test-frameworks: control-plane ## real training with PyTorch and Open MPI on it;
 
 .PHONY: recordings
 recordings: control-plane ## write the recordings of that real Kubernetes anew, and the reports on them
-	$(BIN)/python -m pytest tests/cluster --record
+	$(BIN)/python -m pytest tests/cluster --target real --record
 	$(BIN)/python -m pytest tests/unit/test_recordings.py --write-golden
 
 .PHONY: docs
@@ -74,8 +74,9 @@ docs: venv ## write the generated pages anew
 	$(BIN)/python docs/generate_kinds.py
 
 .PHONY: bench
-bench: venv ## print figures: import times, building a manifest, reading a status
+bench: venv ## print figures: imports, manifests, statuses; the embedded cluster
 	$(BIN)/python bench/foundation.py
+	$(BIN)/python bench/local.py
 
 # The day of constraints-lowest.txt: Airflow 3.1.0 with what was there when it was new. Later
 # releases of what it depends on break it.
