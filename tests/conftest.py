@@ -24,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="tests/cluster writes its recordings anew, into tests/recordings",
     )
+    parser.addoption(
+        "--target",
+        action="append",
+        choices=("local", "real"),
+        help="what the scenarios of tests/cluster run on (default: local); may be given twice",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

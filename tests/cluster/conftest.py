@@ -1,7 +1,8 @@
-"""Scenarios run on a target, each in a namespace of its own: `make test-real`.
+"""Scenarios run on a target, each in a namespace of its own: `pytest tests/cluster --target real`.
 
 On the real target a scenario needs one of two profiles, MPIJob being v1 or v2beta1:
 `pytestmark = pytest.mark.profile("mpi-operator")`; without the mark it is training-operator.
+What the embedded cluster does not do is marked `real_only("why")`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.comparison import unlike
 from tests.cluster.recorder import RECORDINGS
-from tests.cluster.table import Table, scenario_of
-from tests.cluster.targets import RealTarget
+from tests.cluster.table import Table, real_only, scenario_of
+from tests.cluster.targets import LocalTarget, RealTarget, Target
 from tests.cluster.world import World
 from tests.control_plane import PROFILES
 
@@ -23,24 +25,32 @@ HERE = Path(__file__).parent
 # Without the time that fixtures take: waiting for another control plane is no fault of a test.
 _SECONDS_A_TEST = 180
 
+_LOCAL = "local"
+
 _report = pytest.StashKey[pytest.TestReport]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "profile(name): the real control plane that it needs")
+    config.addinivalue_line("markers", "real_only(why): what the embedded cluster does not do")
     config.pluginmanager.register(Table(), "conformance-table")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("profile")
-        profile = mark.args[0] if mark else PROFILES[0]
+        profiles = {"local": _LOCAL, "real": mark.args[0] if mark else PROFILES[0]}
+        names = metafunc.config.getoption("--target") or ["local"]
+        targets = [profiles[name] for name in names]
         # Beside other parameters the scope has to be said, or each test gets a target of its own.
-        metafunc.parametrize("target", [profile], indirect=True, scope="session", ids=["real"])
+        metafunc.parametrize("target", targets, indirect=True, scope="session", ids=names)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    elsewhere = [item for item in items if _target_of(item) == _LOCAL and real_only(item)]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if item not in set(elsewhere)]
     for item in items:
         if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_SECONDS_A_TEST, func_only=True))
@@ -48,9 +58,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
+    target = _target_of(item)
+    return PROFILES.index(target) if target in PROFILES else -1
+
+
+def _target_of(item: pytest.Item) -> str | None:
     call = getattr(item, "callspec", None)
-    profile = call.params.get("target") if call is not None else None
-    return PROFILES.index(profile) if profile is not None else -1
+    return call.params.get("target") if call is not None else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,13 +78,13 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def target(request: pytest.FixtureRequest) -> Iterator[RealTarget]:
-    with RealTarget(request.param) as target:
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    with LocalTarget() if request.param == _LOCAL else RealTarget(request.param) as target:
         yield target
 
 
 @pytest.fixture
-def world(target: RealTarget, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(target: Target, request: pytest.FixtureRequest) -> Iterator[World]:
     name = f"t-{secrets.token_hex(4)}"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     target.api.create(namespace).required("a namespace")
@@ -88,10 +102,14 @@ def world(target: RealTarget, request: pytest.FixtureRequest) -> Iterator[World]
 
 
 def _keep_recording(world: World, request: pytest.FixtureRequest) -> None:
+    """Writes it if that is asked for and the target is the real one, or compares with what it was
+    there; a scenario in which no job came to be has none."""
     assert world.recorder is not None
     scenario = scenario_of(request.node)
     file = RECORDINGS / f"{scenario.file_name}.jsonl"
-    if request.config.getoption("--record"):
-        lines = world.recorder.lines(scenario.text)
+    lines = world.recorder.lines(scenario.text)
+    if world.target.name == "real" and request.config.getoption("--record"):
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     assert file.exists(), f"no recording {file.name}: make recordings"
+    if world.target.name == "local" and lines:
+        assert not (faults := unlike(lines, file.stem)), f"unlike on the real target: {faults}"

@@ -1,7 +1,7 @@
 """Writes docs/conformance.md: every scenario, and how it went on each target.
 
-The table is written when a run has tried every scenario. It has no dates and no durations, so that
-it changes only when a scenario or a result does.
+The table is written when a run has tried every scenario on both. It has no dates and no durations,
+so that it changes only when a scenario or a result does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ _HEAD = """\
 # Conformance
 
 What a cluster with training operators does, as far as this project leans on it. Each line is a
-scenario of `tests/cluster`, run by `make test-real` on a real control plane (its versions are in
-[control-plane.md](control-plane.md)) with the project's node agent
-([local-agent.md](local-agent.md)). The suite writes this page.
+scenario of `tests/cluster`, run by `make test-real` on two targets: **real**, a real control plane
+with the real operators (its versions are in [control-plane.md](control-plane.md)) and the project's
+node agent ([local-agent.md](local-agent.md)); **local**, the embedded cluster
+([local-cluster.md](local-cluster.md)). What the embedded cluster leaves out has its reason there.
+The suite writes this page.
 """
 
 
@@ -44,48 +46,70 @@ def scenario_of(item: pytest.Item) -> Scenario:
     return Scenario(area, text, file_name)
 
 
+def real_only(item: pytest.Item) -> str:
+    """Why the embedded cluster does not do it; "" if it does."""
+    mark = item.get_closest_marker("real_only")
+    return str(mark.args[0]) if mark else ""
+
+
 def _case(item: pytest.Function) -> str:
     """The id of its parameters, without the target's."""
-    return re.sub(r"(^|-)real(-|$)", "", item.callspec.id)
+    return re.sub(r"(^|-)(?:local|real)(-|$)", "", item.callspec.id)
 
 
 class Table:
     def __init__(self) -> None:
-        self._results: dict[Scenario, str] = {}
+        self._places: dict[str, tuple[Scenario, str]] = {}
+        self._results: dict[tuple[Scenario, str], str] = {}
         self._whole = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Only a run of everything in this folder may write."""
-        items = [item for item in session.items if "target" in getattr(item, "fixturenames", ())]
-        self._scenarios = {item.nodeid: scenario_of(item) for item in items}
+        """Only a run of everything in this folder, on both targets, may write."""
+        items = [item for item in session.items if item.path.parent == Path(__file__).parent]
         modules = {Path(item.path) for item in items}
         all_modules = {file for file in Path(__file__).parent.glob("test_*.py")}
         config = session.config
         narrowed = config.option.keyword or config.option.markexpr or config.option.collectonly
         chosen = any("::" in argument for argument in config.args)
-        self._whole = modules == all_modules and not narrowed and not chosen
+        both = set(config.getoption("--target") or ()) == {"local", "real"}
+        self._whole = both and modules == all_modules and not narrowed and not chosen
+        for item in items:
+            assert isinstance(item, pytest.Function)
+            target = "local" if item.callspec.params["target"] == "local" else "real"
+            self._places[item.nodeid] = scenario_of(item), target
+            if why := real_only(item):
+                self._results[scenario_of(item), "local"] = f"– ({why})"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        scenario = self._scenarios.get(report.nodeid)
-        if scenario is None or (report.when != "call" and report.passed):
+        place = self._places.get(report.nodeid)
+        if place is None or (report.when != "call" and report.passed):
             return
-        if self._results.get(scenario, "passed") == "passed":
-            self._results[scenario] = _word(report)
+        if self._results.get(place, "passed") == "passed":
+            self._results[place] = _word(report)
 
     def pytest_sessionfinish(self) -> None:
-        if self._whole and len(self._results) == len(self._scenarios):
+        if self._whole and self._results.keys() >= set(self._places.values()):
             FILE.write_text("\n".join(self._lines()), encoding="utf-8")
 
     def _lines(self) -> Iterator[str]:
-        passed = sum(result == "passed" for result in self._results.values())
+        scenarios = sorted({scenario for scenario, _ in self._results})
+        counts = {
+            target: sum(self._results.get((each, target)) == "passed" for each in scenarios)
+            for target in ("real", "local")
+        }
         yield _HEAD
-        yield f"{len(self._results)} scenarios; on the real target {passed} passed."
+        yield (
+            f"{len(scenarios)} scenarios; {counts['real']} passed on the real target, "
+            f"{counts['local']} on the embedded cluster."
+        )
         area = ""
-        for scenario, result in sorted(self._results.items()):
+        for scenario in scenarios:
             if scenario.area != area:
                 area = scenario.area
-                yield from ("", f"## {area}", "", "| scenario | real |", "| --- | --- |")
-            yield f"| {scenario.text} | {result} |"
+                yield from ("", f"## {area}", "", "| scenario | real | local |")
+                yield "| --- | --- | --- |"
+            results = [self._results.get((scenario, target), "") for target in ("real", "local")]
+            yield f"| {scenario.text} | {' | '.join(results)} |"
         yield ""
 
 

@@ -10,13 +10,36 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
+
+import yaml
 
 from tests.control_plane import ControlPlane
-from tests.control_plane.api import Api
+from tests.control_plane.api import MERGE, Api
 
 _ROOT = str(Path(__file__).parents[2])
 _PATIENCE = 60
+_HISTORY = 500
+"""Changes that the embedded cluster remembers here, so that forgetting them takes no time."""
 _NODE = ("--backoff", "0.5", "--cpu", "64", "--memory", "64Gi", "--gpus", "4")
+
+
+class Target(Protocol):
+    """`with` starts it and ends it."""
+
+    name: str
+    api: Api
+    kubeconfig: Path
+
+    def __enter__(self) -> Target: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def forget_history(self) -> None:
+        """What was before now is not to be had any more: events of old, lists in pages."""
+
+    def check(self) -> None:
+        """A dead part is named where it died, not by what fails later for want of it."""
 
 
 class RealTarget:
@@ -34,25 +57,17 @@ class RealTarget:
             folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="kftrain-agent-")))
             self.agent = undo.enter_context(AgentProcess(self.plane.kubeconfig, folder))
             self._undo = undo.pop_all()
+        self.api = self.plane.api()
+        self.kubeconfig = self.plane.kubeconfig
         return self
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
 
-    @property
-    def api(self) -> Api:
-        return self.plane.api()
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self.plane.kubeconfig
-
     def forget_history(self) -> None:
-        """What was before now is not to be had any more: events of old, lists in pages."""
         self.plane.forget_history()
 
     def check(self) -> None:
-        """A dead part is named where it died, not by what fails later for want of it."""
         self.plane.check()
         self.agent.check()
 
@@ -94,3 +109,45 @@ class AgentProcess:
 
     def check(self) -> None:
         assert self.process.poll() is None, f"the agent has died: {self.log()}"
+
+
+class LocalTarget:
+    """The embedded cluster, as its command line starts it: in a process of its own."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self.cluster = f"test-{secrets.token_hex(4)}"
+
+    def __enter__(self) -> LocalTarget:
+        self._call("up", "--detach", "--history", str(_HISTORY), *_NODE)
+        self.kubeconfig = Path(self._call("kubeconfig").strip())
+        config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
+        self.api = Api(config["clusters"][0]["cluster"]["server"], None, None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call("down")
+        assert not self.kubeconfig.parent.exists()
+
+    def forget_history(self) -> None:
+        path = self.api.path("v1", "Namespace", None, "default")
+        for number in range(_HISTORY + 1):
+            patch = {"metadata": {"annotations": {"number": str(number)}}}
+            self.api.call("PATCH", path, patch, content_type=MERGE).required("a change")
+
+    def check(self) -> None:
+        assert self.api.call("GET", "/readyz").ok
+
+    def _call(self, word: str, *more: str) -> str:
+        words = ["local", word, "--name", self.cluster, *more]
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow_kftrain", *words],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            cwd=_ROOT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout

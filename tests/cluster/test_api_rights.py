@@ -9,6 +9,8 @@ from tests.cluster.world import World
 from tests.control_plane.access import service_account_token
 from tests.control_plane.api import MERGE, Answer, Api, Manifest
 
+needs_users = pytest.mark.real_only("the embedded cluster has no users: its path is the key")
+
 _JOBS = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["create", "get"]}
 
 
@@ -17,6 +19,7 @@ def _user(world: World) -> Api:
     return world.api.with_token(service_account_token(world.api, "user", world.namespace, [_JOBS]))
 
 
+@needs_users
 def test_an_unknown_token_is_unauthorized(world: World) -> None:
     refused = world.api.with_token("no-such-token").call("GET", world.path("Pod"))
     assert refused.object == {
@@ -31,6 +34,7 @@ def test_an_unknown_token_is_unauthorized(world: World) -> None:
     assert refused.code == 401
 
 
+@needs_users
 def test_without_a_token_one_is_anonymous_and_may_see_the_version(world: World) -> None:
     """So it is a 403 and no 401."""
     nobody = world.api.with_token(None)
@@ -41,6 +45,7 @@ def test_without_a_token_one_is_anonymous_and_may_see_the_version(world: World) 
     assert nobody.call("GET", "/apis").code == 403
 
 
+@needs_users
 def test_what_is_granted_is_allowed_and_in_that_namespace_only(world: World) -> None:
     user = _user(world)
     created = user.create(still_job(namespace=world.namespace))
@@ -51,6 +56,7 @@ def test_what_is_granted_is_allowed_and_in_that_namespace_only(world: World) -> 
     assert refused.message.endswith('in API group "kubeflow.org" in the namespace "default"')
 
 
+@needs_users
 @pytest.mark.parametrize(
     ("method", "place", "verb", "resource"),
     [
@@ -84,6 +90,7 @@ def test_a_missing_right_is_named(
     assert refused.object["details"] == details
 
 
+@needs_users
 def test_a_missing_right_to_a_built_in_kind_is_named(world: World) -> None:
     user = _user(world)
     who = f'User "system:serviceaccount:{world.namespace}:user"'
@@ -101,6 +108,7 @@ def test_a_missing_right_to_a_built_in_kind_is_named(world: World) -> None:
     )
 
 
+@needs_users
 def test_rights_are_looked_at_before_what_there_is(world: World) -> None:
     """So a missing kind or namespace is a 403 to those who may not ask."""
     user = _user(world)
@@ -110,6 +118,7 @@ def test_rights_are_looked_at_before_what_there_is(world: World) -> None:
     assert refusal(missing) == (404, "NotFound")
 
 
+@needs_users
 @pytest.mark.parametrize(
     ("asked", "allowed"),
     [

@@ -29,7 +29,7 @@ def refused(answer: Answer, message: str) -> None:
 def started(world: World, script: str, **spec: object) -> Pod:
     """A pod that has said something."""
     pod = world.pod("p", *shell(script), **spec)
-    eventually(lambda: pod.log().ok and pod.log().text, pod.now)
+    eventually(lambda: (said := pod.log()).ok and said.text, pod.now)
     return pod
 
 

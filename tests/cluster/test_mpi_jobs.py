@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.jobs import mpi_job, replica
+from tests.cluster.v1 import made_anew
 from tests.cluster.world import Job, Pod, World, eventually
 from tests.control_plane.api import MERGE, Manifest
 
@@ -286,9 +287,9 @@ def test_a_worker_that_cannot_come_up_keeps_running_from_being_set(
 def test_a_worker_that_is_deleted_is_made_again(world: World) -> None:
     job = world.submit(mpi("sleep 30"))
     job.becomes("Running")
-    uid = Pod(world, "job-worker-0").now()["metadata"]["uid"]
+    first = job.first_seen("job-worker-0")
     Pod(world, "job-worker-0").delete()
-    job.pod("job-worker-0").until(lambda pod: pod["metadata"]["uid"] != uid)
+    made_anew(job, first)
     assert job.is_true("Running")
 
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from tests.cluster.jobs import mpi_job_v1, replica
+from tests.cluster.v1 import not_run
 from tests.cluster.world import Job, Pod, World, eventually
 from tests.control_plane.api import MERGE, Manifest
+
+pytestmark = not_run
 
 LABEL = "training.kubeflow.org"
 RBAC = "rbac.authorization.k8s.io/v1"

@@ -164,7 +164,7 @@ def test_exit_code_makes_the_pod_anew_after_a_retryable_code(world: World, code:
         "Worker": pytorch(policy="ExitCode", **until_let_go(f"exit {code}")),
     }
     job = world.submit(pytorch_job(roles))
-    first = job.pod("job-worker-0").now()
+    first = job.first_seen("job-worker-0")
     assert first["spec"]["restartPolicy"] == "Never"
     told = world.told("ExitedWithCode")
     assert told.message == f"Pod: {world.namespace}.job-worker-0 exited with code {code}"
@@ -209,7 +209,7 @@ def test_a_pod_that_kubernetes_ended_is_made_anew_under_on_failure(world: World)
         "Worker": pytorch(FOR_EVER, policy="OnFailure", pod=short),
     }
     job = world.submit(pytorch_job(roles))
-    first = job.pod("job-worker-0").now()
+    first = job.first_seen("job-worker-0")
     told = world.told("PyTorchJobRestarting", "PyTorchJob/job")
     assert told.type == "Warning"
     made_anew(job, first)

@@ -251,6 +251,7 @@ def test_workers_wait_for_their_master_in_an_init_container(world: World, leader
         assert "initContainers" not in job.pod("job-master-0").now()["spec"]
 
 
+@pytest.mark.real_only("there are no autoscalers")
 def test_metrics_make_an_autoscaler_that_a_suspension_takes_away(world: World) -> None:
     policy = {**_ELASTIC, "metrics": [_CPU]}
     job = world.start(pytorch_job({"Worker": pytorch(FOR_EVER)}, elasticPolicy=policy))
@@ -265,12 +266,14 @@ def test_metrics_make_an_autoscaler_that_a_suspension_takes_away(world: World) -
     eventually(lambda: not world.names("HorizontalPodAutoscaler", _HPA))
 
 
+@pytest.mark.real_only("there are no autoscalers")
 def test_an_elastic_job_without_metrics_has_no_autoscaler(world: World) -> None:
     job = world.start(pytorch_job({"Worker": pytorch("sleep 1")}, elasticPolicy=_ELASTIC))
     job.becomes("Succeeded")
     assert world.names("HorizontalPodAutoscaler", _HPA) == []
 
 
+@pytest.mark.real_only("there is no scale subresource")
 def test_the_scale_of_a_job_is_the_number_of_its_workers(world: World) -> None:
     job = world.start(pytorch_job({"Worker": pytorch(FOR_EVER)}, elasticPolicy=_ELASTIC))
     job.becomes("Running")

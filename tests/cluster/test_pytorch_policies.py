@@ -255,7 +255,7 @@ def test_scheduling_policy_means_nothing_without_a_gang_scheduler(world: World) 
 
 def test_more_workers_of_a_running_job_are_made_and_the_others_not_told(world: World) -> None:
     job = world.submit(pytorch_job({"Master": pytorch(FOR_EVER), "Worker": pytorch(FOR_EVER)}))
-    first = job.pod("job-worker-0").now()
+    first = job.first_seen("job-worker-0")
     job.becomes("Running")
     job.patch({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
     second = job.pod("job-worker-1")

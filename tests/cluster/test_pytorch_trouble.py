@@ -143,6 +143,7 @@ def test_an_unknown_restart_policy_is_taken_and_no_pod_is_made(world: World) -> 
     assert job.pods() == []
 
 
+@pytest.mark.real_only("there are no quotas")
 def test_a_pod_beyond_the_quota_is_told_and_not_made(world: World) -> None:
     hard = {"pods": "1"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}

@@ -141,7 +141,7 @@ def test_exit_code_fails_the_job_with_a_completion_time(world: World) -> None:
 def test_exit_code_makes_the_pod_anew_after_a_retryable_code(world: World) -> None:
     roles = {"Chief": tensorflow(FOR_EVER), "Worker": tensorflow("exit 130", policy="ExitCode")}
     job = world.submit(tf_job(roles))
-    first = job.pod("job-worker-0").now()
+    first = job.first_seen("job-worker-0")
     told = world.told("TFJobRestarting", "TFJob/job")
     assert told.message == "job job is restarting because Worker replica(s) failed."
     made_anew(job, first)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import pytest
 
 from tests.cluster.jobs import replica
 from tests.cluster.world import Job, Pod, World, eventually
@@ -18,6 +21,18 @@ POD = {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 """The pod's name for scripts, since not every kind tells a pod its number."""
 
 _GO = {"name": "GO", "valueFrom": {"configMapKeyRef": {"name": "go", "key": "k", "optional": True}}}
+
+not_run = pytest.mark.real_only("the embedded cluster does not run this kind")
+_NOT_RUN = ("xgboost", "paddle", "jax")
+
+
+def each_of(kinds: Mapping[str, object]) -> pytest.MarkDecorator:
+    """A scenario for each kind, under its name."""
+    rows = [
+        pytest.param(kind, id=name, marks=not_run if name in _NOT_RUN else ())
+        for name, kind in kinds.items()
+    ]
+    return pytest.mark.parametrize("kind", rows)
 
 
 def pytorch(script: str = "true", count: int = 1, policy: str = "Never", **more: Any) -> Manifest:
@@ -83,7 +98,7 @@ def ended(pod: Manifest) -> Manifest:
 
 def is_stubborn(pod: Pod) -> None:
     """Waits until it has begun to ignore SIGTERM."""
-    eventually(lambda: "ready" in pod.log().text, pod.now)
+    eventually(lambda: (said := pod.log()).ok and "ready" in said.text, pod.now)
     pod.phase("Running")
 
 

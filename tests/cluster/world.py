@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from tests.cluster.recorder import Recorder
-from tests.cluster.targets import RealTarget
-from tests.control_plane.api import MERGE, Answer, Api, Manifest
+from tests.cluster.targets import Target
+from tests.control_plane.api import MERGE, Answer, Manifest
 
 T = TypeVar("T")
 
@@ -39,10 +39,10 @@ class Event(NamedTuple):
 
 
 class World:
-    def __init__(self, target: RealTarget, namespace: str) -> None:
+    def __init__(self, target: Target, namespace: str) -> None:
         self.target = target
         self.namespace = namespace
-        self.api: Api = target.api
+        self.api = target.api
         self.recorder: Recorder | None = None
 
     def path(self, kind: str, name: str | None = None, api_version: str = "v1") -> str:
@@ -214,10 +214,9 @@ class Job:
         """Waits until one of the conditions is True; that condition."""
 
         def look() -> Manifest | None:
-            for name in conditions:
-                if self.is_true(name):
-                    return self.conditions()[name]
-            return None
+            now = self.conditions()
+            true = [now[name] for name in conditions if now.get(name, {}).get("status") == "True"]
+            return true[0] if true else None
 
         return eventually(look, self._seen)
 
@@ -247,6 +246,13 @@ class Job:
         """The pod of that name, as soon as it is there."""
         eventually(lambda: name in self.pod_names(), self._seen)
         return Pod(self.world, name)
+
+    def first_seen(self, name: str) -> Manifest:
+        """A pod as the list has it at first: one that is asked for by name may be gone by then."""
+        return eventually(
+            lambda: next((pod for pod in self.pods() if pod["metadata"]["name"] == name), None),
+            self._seen,
+        )
 
     def patch(self, body: Mapping[str, Any]) -> Manifest:
         answer = self.world.api.call("PATCH", self.path, body, content_type=MERGE)

@@ -27,11 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.timeout(_SECONDS_A_TEST, func_only=True))
-    put_in_order(items)
+    put_in_order(config, items)
 
 
 @pytest.fixture(autouse=True)

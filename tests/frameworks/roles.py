@@ -60,6 +60,15 @@ def role(name: str, script: str | None, count: int, **variables: str) -> Manifes
     return replica(name, script, count, pod=volumes(), **fields)
 
 
+def with_programs(*steps: str) -> Manifest:
+    """A patch of a TrainJob's runtime. Variables would be refused here: they are the trainer's."""
+    pod = {"containers": [{"name": "node", **mounts()}], **volumes()}
+    template = {"spec": {"template": {"spec": pod}}}
+    jobs = [{"name": step, "template": template} for step in steps]
+    spec = {"template": {"spec": {"replicatedJobs": jobs}}}
+    return {"manager": "tests/frameworks", "trainingRuntimeSpec": spec}
+
+
 def results(job: Job) -> dict[str, Any]:
     """What the program in each pod of the job has told, by the pod's name."""
     names = [name for name in job.pod_names() if name.startswith(f"{job.name}-")]

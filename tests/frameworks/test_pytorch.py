@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.jobs import pytorch_job, train_job
 from tests.cluster.world import World
 from tests.control_plane.api import Manifest
-from tests.frameworks.roles import PYTHON, TORCHRUN, environment, mounts, results, role, volumes
+from tests.frameworks.roles import PYTHON, TORCHRUN, environment, results, role, with_programs
 
 _PLAIN = f"exec {PYTHON} /programs/train.py"
 _TORCHRUN = f"exec {TORCHRUN} /programs/train.py"
@@ -74,17 +74,11 @@ def test_torchrun_goes_on_from_a_checkpoint_when_a_rank_is_killed(world: World) 
 
 def test_a_train_job_runs_torchrun_on_two_nodes(world: World) -> None:
     trainer = {"numProcPerNode": 1, **environment()}
-    job = world.start(train_job(_TORCHRUN, 2, trainer=trainer, runtimePatches=[with_programs()]))
+    job = world.start(
+        train_job(_TORCHRUN, 2, trainer=trainer, runtimePatches=[with_programs("node")])
+    )
     job.succeeds()
     are_right(results(job), 2)
-
-
-def with_programs() -> Manifest:
-    """Variables would be refused here: they belong to the trainer."""
-    pod = {"containers": [{"name": "node", **mounts()}], **volumes()}
-    node = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
-    spec = {"template": {"spec": {"replicatedJobs": [node]}}}
-    return {"manager": "tests/frameworks", "trainingRuntimeSpec": spec}
 
 
 def test_three_jobs_at_once_do_not_mix(world: World) -> None:

@@ -1,0 +1,10 @@
+"""What scenarios and benchmarks train with: programs of the standard library alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+
+ALL_REDUCE = (_FOLDER / "all_reduce.py").read_text(encoding="utf-8")
+ALL_PEERS = (_FOLDER / "all_peers.py").read_text(encoding="utf-8")
