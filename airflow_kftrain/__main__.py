@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 
+_HELP = """\
+usage: airflow-kftrain local up | run | status | kubeconfig | down
+
+  local    a cluster on this machine, for trying: airflow-kftrain local --help
+"""
+
 
 def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
-    if words[:1] != ["local"]:
-        print("usage: airflow-kftrain local up|down|status|kubeconfig|run ...", file=sys.stderr)  # noqa: T201
-        return 0 if words in (["--help"], ["-h"]) else 2
-    from airflow_kftrain.local.command import main as local
+    if words[:1] == ["local"]:
+        from airflow_kftrain.local.command import main as local
 
-    return local(words[1:])
+        return local(words[1:])
+    asked = words in (["--help"], ["-h"])
+    print(_HELP, end="", file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
 
 
 if __name__ == "__main__":

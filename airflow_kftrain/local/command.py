@@ -61,11 +61,14 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
 
     up = command("up", "Start a cluster, until Ctrl-C or `down`.")
     up.add_argument("--detach", action="store_true", help="leave it running in the background")
-    up.add_argument("--api-port", type=int, default=0, help="of the API server (any free one)")
+    up.add_argument(
+        "--api-port", type=int, default=0, metavar="PORT", help="of the API server (any free one)"
+    )
     up.add_argument(
         "--history",
         type=int,
         default=HISTORY,
+        metavar="COUNT",
         help="changes that watches may go back (%(default)s)",
     )
     agent_options(up)

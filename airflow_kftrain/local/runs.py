@@ -66,6 +66,8 @@ class _Run:
         return 1
 
     def _words(self, state: JobState, pods: list[Object]) -> str:
+        if state.phase.is_final:
+            return state.phase.value
         counts = ", ".join(
             f"{each.role} {each.active} active" for each in state.replicas if each.active
         )

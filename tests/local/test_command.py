@@ -235,6 +235,23 @@ def test_a_folder_that_cannot_be_made_is_named(local: Local) -> None:
         file.unlink()
 
 
+@pytest.mark.parametrize(("option", "amount"), [("--cpu", "banana"), ("--memory", "0")])
+def test_an_amount_that_is_none_is_named(local: Local, option: str, amount: str) -> None:
+    _refused(local("up", option, amount), option, amount)
+
+
+def test_help_is_printed_where_it_is_asked_for() -> None:
+    def said(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "airflow_kftrain", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, check=False)
+
+    asked, nothing, unknown = said("--help"), said(), said("remote")
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert (nothing.returncode, unknown.returncode) == (2, 2)
+    assert asked.stdout == nothing.stderr == unknown.stderr
+    assert "local up" in asked.stdout
+
+
 @pytest.mark.parametrize("name", ["a/b", "..", "", "a b"])
 def test_a_name_that_is_none_is_refused(local: Local, name: str) -> None:
     done = subprocess.run(

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.agent.environment import quantity
+from airflow_kftrain.local.agent.environment import CannotStart, quantity
 from airflow_kftrain.local.agent.logs import CannotRun, ContainerLog, NoLog, serve_logs
 from airflow_kftrain.local.agent.machine import NO_IMAGES, Machine, Settings
 from airflow_kftrain.local.agent.node import Node
@@ -209,20 +209,24 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
 def agent_options(parser: argparse.ArgumentParser) -> None:
     """What `read_settings` understands."""
     add = parser.add_argument
-    add("--cpu", help="CPUs to offer; not enforced (%(default)s)")
-    add("--memory", help="memory to offer (%(default)s)")
-    add("--gpus", type=int, help="fake GPUs to offer (%(default)s)")
-    add("--python", help="what `python` means in a pod (%(default)s)")
-    add("--label", dest="labels", action="append", help="KEY=VALUE, of the node")
+    add("--cpu", metavar="AMOUNT", help="CPUs to offer; not enforced (%(default)s)")
+    add("--memory", metavar="AMOUNT", help="memory to offer (%(default)s)")
+    add("--gpus", type=int, metavar="COUNT", help="fake GPUs to offer (%(default)s)")
+    add("--python", metavar="PROGRAM", help="what `python` means in a pod (%(default)s)")
+    add("--label", dest="labels", action="append", metavar="KEY=VALUE", help="of the node")
     add("--backoff", dest="shortest_backoff", type=float, help=argparse.SUPPRESS)
     parser.set_defaults(**{**Settings()._asdict(), "labels": []})
 
 
 def read_settings(given: argparse.Namespace) -> Settings:
     """Raises CannotRun."""
-    for amount in (given.cpu, given.memory):
-        if quantity(amount) <= 0:
-            raise CannotRun(f"{amount} is nothing to offer")
+    for option, amount in (("--cpu", given.cpu), ("--memory", given.memory)):
+        try:
+            is_something = quantity(amount) > 0
+        except CannotStart as error:
+            raise CannotRun(f"{option}: {error}; write 8, 500m or 32Gi, say") from error
+        if not is_something:
+            raise CannotRun(f"{option} {amount}: that is nothing to offer")
     fields = {name: value for name, value in vars(given).items() if name in Settings._fields}
     fields["python"] = _working_python(given.python)
     fields["labels"] = dict(label.partition("=")[::2] for label in given.labels)
