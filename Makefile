@@ -57,12 +57,16 @@ control-plane-up: venv ## start it and keep it until Ctrl-C; another one: PROFIL
 .PHONY: test-real
 test-real: control-plane ## the tests on that real Kubernetes
 	$(BIN)/python -m pytest tests/real
-	$(BIN)/python -m pytest tests/cluster --target local --target real
+	$(BIN)/python -m pytest tests/cluster --target real
 
 .PHONY: test-frameworks
 test-frameworks: control-plane ## real training with PyTorch and Open MPI on it; installs them on Debian
 	@scripts/install-frameworks
 	$(BIN)/python -m pytest tests/frameworks
+
+.PHONY: conformance
+conformance: control-plane ## write docs/conformance.md anew: every scenario on both targets
+	$(BIN)/python -m pytest tests/cluster --target local --target real
 
 .PHONY: recordings
 recordings: control-plane ## write the recordings of that real Kubernetes anew, and the reports on them

@@ -1,7 +1,7 @@
 """Writes docs/conformance.md: every scenario, and how it went on each target.
 
-The table is written when a run has tried every scenario on both. It has no dates and no durations,
-so that it changes only when a scenario or a result does.
+A column is written when a run has tried every scenario on its target. There are no dates and no
+durations, so that the page changes only when a scenario or a result does.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ node agent ([local-agent.md](local-agent.md)); **local**, the embedded cluster
 ([local-cluster.md](local-cluster.md)). What the embedded cluster leaves out has its reason there.
 The suite writes this page.
 """
+
+_TARGETS = ("real", "local")
+_HEADER = "| scenario | real | local |"
+_RULE = "| --- | --- | --- |"
 
 
 class Scenario(NamedTuple):
@@ -64,15 +68,15 @@ class Table:
         self._whole = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Only a run of everything in this folder, on both targets, may write."""
+        """Only a run of everything in this folder, in one process, may write."""
         items = [item for item in session.items if item.path.parent == Path(__file__).parent]
         modules = {Path(item.path) for item in items}
         all_modules = {file for file in Path(__file__).parent.glob("test_*.py")}
         config = session.config
         narrowed = config.option.keyword or config.option.markexpr or config.option.collectonly
         chosen = any("::" in argument for argument in config.args)
-        both = set(config.getoption("--target") or ()) == {"local", "real"}
-        self._whole = both and modules == all_modules and not narrowed and not chosen
+        shared = hasattr(config, "workerinput")
+        self._whole = modules == all_modules and not (narrowed or chosen or shared)
         for item in items:
             assert isinstance(item, pytest.Function)
             target = "local" if item.callspec.params["target"] == "local" else "real"
@@ -89,28 +93,60 @@ class Table:
 
     def pytest_sessionfinish(self) -> None:
         if self._whole and self._results.keys() >= set(self._places.values()):
-            FILE.write_text("\n".join(self._lines()), encoding="utf-8")
+            before = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
+            results = read_page(before) | {
+                (scenario.area, scenario.text, target): result
+                for (scenario, target), result in self._results.items()
+            }
+            # A run on the real target alone has tried all that there is.
+            tried = {target for _, target in self._places.values()}
+            known = {(each.area, each.text) for each, _ in self._results}
+            if "real" not in tried:
+                known |= {(area, text) for area, text, _ in read_page(before)}
+            FILE.write_text(written_page(sorted(known), results), encoding="utf-8")
 
-    def _lines(self) -> Iterator[str]:
-        scenarios = sorted({scenario for scenario, _ in self._results})
-        counts = {
-            target: sum(self._results.get((each, target)) == "passed" for each in scenarios)
-            for target in ("real", "local")
-        }
-        yield _HEAD
-        yield (
-            f"{len(scenarios)} scenarios; {counts['real']} passed on the real target, "
-            f"{counts['local']} on the embedded cluster."
-        )
-        area = ""
-        for scenario in scenarios:
-            if scenario.area != area:
-                area = scenario.area
-                yield from ("", f"## {area}", "", "| scenario | real | local |")
-                yield "| --- | --- | --- |"
-            results = [self._results.get((scenario, target), "") for target in ("real", "local")]
-            yield f"| {scenario.text} | {' | '.join(results)} |"
-        yield ""
+
+Results = dict[tuple[str, str, str], str]
+"""(area, scenario, target) -> how it went"""
+
+
+def read_page(page: str) -> Results:
+    """A run on one target keeps what is said of the other."""
+    results: Results = {}
+    area = ""
+    for line in page.splitlines():
+        if line.startswith("## "):
+            area = line.removeprefix("## ")
+        elif area and line.startswith("| ") and line not in (_HEADER, _RULE):
+            text, *words = line.strip("| ").split(" | ")
+            results |= {
+                (area, text, each): word for each, word in zip(_TARGETS, words, strict=True)
+            }
+    return results
+
+
+def written_page(scenarios: list[tuple[str, str]], results: Results) -> str:
+    return "\n".join(_lines(scenarios, results))
+
+
+def _lines(scenarios: list[tuple[str, str]], results: Results) -> Iterator[str]:
+    passed = {
+        target: sum(results.get((*each, target)) == "passed" for each in scenarios)
+        for target in _TARGETS
+    }
+    yield _HEAD
+    yield (
+        f"{len(scenarios)} scenarios; {passed['real']} passed on the real target, "
+        f"{passed['local']} on the embedded cluster."
+    )
+    last = ""
+    for area, text in scenarios:
+        if area != last:
+            last = area
+            yield from ("", f"## {area}", "", _HEADER, _RULE)
+        words = [results.get((area, text, target), "not tried") for target in _TARGETS]
+        yield f"| {text} | {' | '.join(words)} |"
+    yield ""
 
 
 def _word(report: pytest.TestReport) -> str:
