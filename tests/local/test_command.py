@@ -103,6 +103,16 @@ def test_a_job_is_followed_to_its_success(local: Local) -> None:
     assert lines[-1] == "Succeeded"
 
 
+def test_the_job_of_the_documentation_runs(local: Local) -> None:
+    page = (_ROOT / "docs" / "local-cluster.md").read_text(encoding="utf-8")
+    manifest = page.partition("```yaml\n")[2].partition("```")[0]
+    local.up()
+    done = local("run", "-", given=manifest)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert {"[train-master-0] rank 0 of 2", "Succeeded"} <= set(lines)
+
+
 def test_a_job_that_fails_is_told_with_its_cause(local: Local) -> None:
     local.up()
     program = "import sys; sys.exit('the loss is not a number')"
