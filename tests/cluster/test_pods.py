@@ -760,8 +760,9 @@ def test_a_name_that_is_taken_is_a_conflict(world: World) -> None:
     ],
 )
 def test_a_pod_that_is_not_valid_is_refused(world: World, spec: Manifest, message: str) -> None:
-    main = {"name": "main", "image": "x", **spec.pop("container", {})}
+    rest = dict(spec)
+    main = {"name": "main", "image": "x", **rest.pop("container", {})}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
-    refused = world.try_create({**body, "spec": {"containers": [main], **spec}})
+    refused = world.try_create({**body, "spec": {"containers": [main], **rest}})
     assert (refused.code, refused.reason) == (422, "Invalid")
     assert refused.message.startswith(f'Pod "p" is invalid: {message}')

@@ -67,7 +67,7 @@ class Container:
         while restarts(policy, self.status):
             if pause := backoff.next(time.monotonic()):
                 await self._wait_for_restart(pause)
-            self.status.restarts += 1
+            self.status.begin_again()
             await self._run_once()
 
     async def _wait_for_restart(self, pause: float) -> None:

@@ -75,6 +75,11 @@ class ContainerStatus:
         }
         self._enter({"terminated": end})
 
+    def begin_again(self) -> None:
+        """One more run: from here on, the end of the one before is told as such."""
+        self.restarts += 1
+        self._enter(self.state)
+
     def _enter(self, state: Object) -> None:
         if "terminated" in self.state:
             self.last_state = self.state

@@ -171,3 +171,11 @@ def test_a_container_that_ran_under_an_agent_before_is_lost() -> None:
     assert status.exit_code == 137
     assert status.state["terminated"]["reason"] == "ContainerStatusUnknown"
     assert status.restarts == 2
+
+
+def test_a_container_that_begins_again_tells_of_its_end_as_the_one_before() -> None:
+    status = a_status(ended(3))
+    status.begin_again()
+    told = status.as_object()
+    assert told["restartCount"] == 1
+    assert told["lastState"]["terminated"]["exitCode"] == 3
