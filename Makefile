@@ -35,14 +35,14 @@ fmt: venv ## format, and mend what ruff can mend
 .PHONY: test-lowest
 test-lowest: ## the tests on the lowest versions that pyproject.toml allows
 	@scripts/make-venv .venv-lowest constraints-lowest.txt '-e . --group test'
-	.venv-lowest/bin/python -m pytest tests/airflow tests/unit
+	.venv-lowest/bin/python -m pytest --numprocesses 4 tests/airflow tests/unit
 
 .PHONY: test-pure
 test-pure: ## the unit tests without Airflow, for another Python: make test-pure PYTHON=python3.10
 	@python=$$(scripts/find-python) && \
 	venv=.venv-pure-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
 	scripts/make-venv "$$venv" constraints.txt '--group pure' '--no-deps -e .' && \
-	"$$venv/bin/python" -m pytest tests/unit
+	"$$venv/bin/python" -m pytest --numprocesses 4 tests/unit
 
 .PHONY: control-plane
 control-plane: venv ## build a real Kubernetes with the real operators, for tests; needs Go
