@@ -119,6 +119,8 @@ def read_page(page: str) -> Results:
             area = line.removeprefix("## ")
         elif area and line.startswith("| ") and line not in (_HEADER, _RULE):
             text, *words = line.strip("| ").split(" | ")
+            if len(words) != len(_TARGETS):
+                return {}  # a page of another make
             results |= {
                 (area, text, each): word for each, word in zip(_TARGETS, words, strict=True)
             }
