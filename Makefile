@@ -60,9 +60,9 @@ test-real: control-plane ## the tests on that real Kubernetes
 	$(BIN)/python -m pytest tests/cluster --target real
 
 .PHONY: test-frameworks
-test-frameworks: control-plane ## real training with PyTorch and Open MPI on it; installs them on Debian
+test-frameworks: control-plane ## real training with PyTorch and Open MPI, on both clusters; installs them on Debian
 	@scripts/install-frameworks
-	$(BIN)/python -m pytest tests/frameworks
+	$(BIN)/python -m pytest tests/frameworks --target local --target real
 
 .PHONY: conformance
 conformance: control-plane ## write docs/conformance.md anew: every scenario on both targets

@@ -1,4 +1,4 @@
-"""Real training with real frameworks: `make test-frameworks`.
+"""Real training with real frameworks, on both targets: `make test-frameworks`.
 
 Targets and worlds are those of the scenarios in tests/cluster; nothing is recorded.
 """
@@ -24,6 +24,7 @@ _SECONDS_A_TEST = 150
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "profile(name): the real control plane that it needs")
+    config.addinivalue_line("markers", "real_only(why): what the embedded cluster does not do")
 
 
 @pytest.hookimpl(trylast=True)
