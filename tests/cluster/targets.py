@@ -120,14 +120,14 @@ class LocalTarget:
         self.cluster = f"test-{secrets.token_hex(4)}"
 
     def __enter__(self) -> LocalTarget:
-        self._call("up", "--detach", "--history", str(_HISTORY), *_NODE)
-        self.kubeconfig = Path(self._call("kubeconfig").strip())
+        self.call("up", "--detach", "--history", str(_HISTORY), *_NODE)
+        self.kubeconfig = Path(self.call("kubeconfig").strip())
         config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
         self.api = Api(config["clusters"][0]["cluster"]["server"], None, None)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._call("down")
+        self.call("down")
         assert not self.kubeconfig.parent.exists()
 
     def forget_history(self) -> None:
@@ -139,7 +139,7 @@ class LocalTarget:
     def check(self) -> None:
         assert self.api.call("GET", "/readyz").ok
 
-    def _call(self, word: str, *more: str) -> str:
+    def call(self, word: str, *more: str) -> str:
         words = ["local", word, "--name", self.cluster, *more]
         done = subprocess.run(
             [sys.executable, "-m", "airflow_kftrain", *words],
