@@ -27,6 +27,7 @@ def test_an_example_has_a_dag_named_like_its_file(example: str) -> None:
     assert dags == [example]
 
 
+@pytest.mark.timeout(180)  # Airflow starts twice, beside other tests
 def test_the_first_job_makes_its_manifest_in_a_real_run(tmp_path: Path) -> None:
     environment = {
         **os.environ,
