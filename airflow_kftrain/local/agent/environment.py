@@ -7,7 +7,7 @@ import json
 import re
 import string
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
 from airflow_kftrain.errors import KfTrainError
@@ -40,7 +40,7 @@ def quantity(text: object) -> Decimal:
     number = given.rstrip(string.ascii_letters)
     try:
         return Decimal(number) * _UNITS[given[len(number) :]]
-    except (InvalidOperation, KeyError) as error:
+    except (ArithmeticError, KeyError) as error:
         raise CannotStart(f"{text!r} is not a quantity") from error
 
 

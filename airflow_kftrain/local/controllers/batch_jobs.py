@@ -383,7 +383,9 @@ def _match(pod: Object, rule: Object, name: str) -> str:
             if code and is_named and (code in codes["values"]) == (codes["operator"] == "In"):
                 return f"Container {container['name']} for pod {name} failed with exit code {code}"
         return ""
-    wanted = [(each["type"], each.get("status", "True")) for each in rule["onPodConditions"]]
+    wanted = [
+        (each["type"], each.get("status", "True")) for each in rule.get("onPodConditions") or ()
+    ]
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if (condition["type"], condition["status"]) in wanted:
             return f"Pod {name} has condition {condition['type']}"

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiUnreachable, core
 from airflow_kftrain.local.server.resources import Resource
@@ -75,7 +76,7 @@ class Controllers:
                     self._wake(owner["kind"], metadata["namespace"], owner["name"])
 
     def _wake(self, kind: str, namespace: str, name: str) -> None:
-        if kind not in self._controllers:
+        if kind not in self._controllers or not name:
             return
         place = _Place(kind, namespace, name)
         if place in self._at_work:
@@ -98,7 +99,8 @@ class Controllers:
 
     async def _look(self, place: _Place) -> float | None:
         controller = self._controllers[place.kind]
-        path = f"{collection(controller.resource, place.namespace)}/{place.name}"
+        # A name of an owner is what somebody wrote there.
+        path = f"{collection(controller.resource, place.namespace)}/{quote(place.name, safe='')}"
         try:
             found = await self._api.find(path)
             if found is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 from airflow_kftrain.local.agent.environment import quantity
 from airflow_kftrain.local.api_client import ApiClient, ApiError, core
 from airflow_kftrain.local.server.store import now_text
+
+log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 Amounts = dict[str, Decimal]
@@ -58,6 +61,9 @@ class Scheduler:
                 except ApiError as error:
                     if error.code not in (404, 409):  # gone, or changed meanwhile: told soon
                         asyncio.get_running_loop().call_later(_RETRY, self._news.set)
+                except Exception:  # of one pod; the others are placed
+                    name = pod["metadata"]["name"]
+                    log.exception("pod %s: a fault of the scheduler", name)
 
     def _waiting(self) -> Iterator[Object]:
         for pod in self._pods.values():
@@ -80,7 +86,8 @@ class Scheduler:
         selector = pod["spec"].get("nodeSelector") or {}
         if selector.items() - (node["metadata"].get("labels") or {}).items():
             return ["node(s) didn't match Pod's node affinity/selector"]
-        free = {key: quantity(value) for key, value in node["status"]["allocatable"].items()}
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        free = {key: quantity(value) for key, value in offered.items()}
         for other in self._pods.values():
             if other["spec"].get("nodeName") == node["metadata"]["name"] and not _has_ended(other):
                 for key, amount in wants(other["spec"]).items():

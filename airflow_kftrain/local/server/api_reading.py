@@ -57,7 +57,7 @@ class Reader:
             version, items = self._rest(Place.read(token), token, items)
         metadata: Object = {"resourceVersion": str(version)}
         limit = number(query, "limit")
-        if limit and len(items) > limit:
+        if 0 < limit < len(items):
             metadata["continue"] = self._keep_rest(version, items, limit)
             if matches is everything:
                 metadata["remainingItemCount"] = len(items) - limit

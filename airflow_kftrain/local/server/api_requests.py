@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import yaml
@@ -215,7 +216,7 @@ def _decode(kind: str, data: bytes) -> Body:
     if kind == _PROTOBUF:
         return Body(read_protobuf(data), [])
     if kind == _YAML:  # by way of JSON, which has no dates
-        return Body(json.loads(json.dumps(yaml.safe_load(data), default=str)), [])
+        data = json.dumps(yaml.safe_load(data), default=str).encode()
     repeated: list[_Repeating] = []
 
     def made(pairs: list[tuple[str, Any]]) -> Object:
@@ -227,8 +228,15 @@ def _decode(kind: str, data: bytes) -> Body:
         repeated.append(found)
         return found
 
-    value = json.loads(data, object_pairs_hook=made)
+    value = json.loads(data, object_pairs_hook=made, parse_float=_finite, parse_constant=_finite)
     return Body(value, [*_places(value, "")] if repeated else [])
+
+
+def _finite(text: str) -> float:
+    """What is not could not be sent to anybody."""
+    if not isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 class _Repeating(dict[str, Any]):

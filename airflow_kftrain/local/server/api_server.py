@@ -32,7 +32,7 @@ from airflow_kftrain.local.server.api_requests import (
     read_body,
 )
 from airflow_kftrain.local.server.patches import apply_json_patch, merge
-from airflow_kftrain.local.server.refusals import Refusal, bad_request, conflict, forbidden
+from airflow_kftrain.local.server.refusals import Refusal, bad_request, conflict, forbidden, invalid
 from airflow_kftrain.local.server.resources import (
     NAMESPACES,
     NODES,
@@ -182,7 +182,11 @@ class ApiServer:
         others = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now_text()}
         status = {**status, "conditions": [*others, scheduled]}
-        spec = {**pod["spec"], "nodeName": given["target"]["name"]}
+        to = given.get("target")
+        name = to.get("name") if isinstance(to, dict) else None
+        if not name or not isinstance(name, str):
+            raise invalid(PODS, target.name, "target.name: Required value")
+        spec = {**pod["spec"], "nodeName": name}
         self._store.keep(target.key, {**pod, "spec": spec, "status": status})
         return answer({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}, 201)
 
@@ -215,11 +219,13 @@ class ApiServer:
         check_words("UpdateOptions" if patch is None else "PatchOptions", query)
         old = self._store.get(target.key)
         warnings: list[str] = []
-        check_change(target, old, new, is_patch=patch is not None)
-        if not of_status:
+        if of_status:
+            schema.check_status(resource, new)
+        else:
             validation = query.get("fieldValidation", "Warn")
             warnings = schema.check(resource, new, validation, twice or (), patch)
             check_metadata(resource, new["metadata"])
+        check_change(target, old, new, is_patch=patch is not None)
         new = self._store.replace(target.key, _part(resource, old, new, of_status=of_status))
         if not of_status or resource == PODS:
             new = self._admit(resource, new, old)
@@ -234,6 +240,7 @@ class ApiServer:
         options: Object = {}
         if request.can_read_body:
             options = (await read_body(request, target.resource)).value
+            schema.check_options(options)
         if not options:  # beside a body the query is ignored
             options = dict(request.query)
         check_words("DeleteOptions", options)

@@ -52,7 +52,7 @@ def apply_json_patch(old: Any, steps: Any) -> Any:
     try:
         for step in steps:
             new = _apply(new, step)
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         text = "the server rejected our request due to an error in our request"
         raise Refusal(422, "Invalid", text) from error
     return new

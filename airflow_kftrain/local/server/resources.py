@@ -191,6 +191,14 @@ _WIDE = ("Node",)
 """Only shown when more is asked for."""
 
 
+def _shown(cell: Callable[[Object], object], found: Object) -> object:
+    """What somebody wrote into a status or an event need not make sense."""
+    try:
+        return cell(found)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return "<invalid>"
+
+
 def table(resource: Resource, version: str, objects: list[Object]) -> Object:
     """A list, as kubectl wants it for people."""
     columns = (_NAME, *_COLUMNS.get(resource, (_AGE,)))
@@ -203,7 +211,7 @@ def table(resource: Resource, version: str, objects: list[Object]) -> Object:
         ],
         "rows": [
             {
-                "cells": [cell(found) for _, cell in columns],
+                "cells": [_shown(cell, found) for _, cell in columns],
                 "object": {
                     "kind": "PartialObjectMetadata",
                     "apiVersion": "meta.k8s.io/v1",

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.kinds import BATCH_JOB, KINDS, TRAIN_JOB, JobKind
 from airflow_kftrain.local.server.refusals import Refusal, bad_request, invalid
 from airflow_kftrain.local.server.resources import (
@@ -20,10 +21,12 @@ from airflow_kftrain.local.server.resources import (
     RESOURCES,
     RUNTIMES,
     SECRETS,
+    SERVICES,
     Resource,
 )
 from airflow_kftrain.local.server.train_admission import check_numbers
 from airflow_kftrain.specs.shapes import SHAPES, fields_of
+from airflow_kftrain.specs.values import quantity
 
 Object = dict[str, Any]
 
@@ -47,6 +50,25 @@ _SHAPES = {
         "labels:{str} annotations:{str} finalizers:[str] ownerReferences:[Owner] "
         "managedFields:any selfLink:str"
     ),
+    "DeleteOptions": (
+        "apiVersion:str kind:str dryRun:[str] gracePeriodSeconds:int orphanDependents:bool "
+        "propagationPolicy:str preconditions:Preconditions "
+        "ignoreStoreReadErrorWithClusterBreakingPotential:bool"
+    ),
+    "Preconditions": "uid:str resourceVersion:str",
+    "ServiceSpec": (
+        "type:str selector:{str} ports:[ServicePort] clusterIP:str clusterIPs:[str] "
+        "ipFamilies:[str] ipFamilyPolicy:str externalIPs:[str] externalName:str "
+        "sessionAffinity:str sessionAffinityConfig:mapping publishNotReadyAddresses:bool "
+        "loadBalancerIP:str loadBalancerClass:str loadBalancerSourceRanges:[str] "
+        "allocateLoadBalancerNodePorts:bool externalTrafficPolicy:str internalTrafficPolicy:str "
+        "healthCheckNodePort:int trafficDistribution:str"
+    ),
+    "PodFailurePolicy": "rules:[PodFailureRule]",
+    "PodFailureRule": "action!:str onExitCodes:ExitCodes onPodConditions:[ConditionPattern]",
+    "ExitCodes": "containerName:str operator!:str values!:[int]",
+    "ConditionPattern": "type!:str status:str",
+    "ServicePort": ("port:int name:str protocol:str targetPort:any nodePort:int appProtocol:str"),
     "Owner": (
         "apiVersion!:str kind!:str name!:str uid!:str controller:bool blockOwnerDeletion:bool"
     ),
@@ -57,25 +79,32 @@ _SHAPES |= {
     "MLPolicy": "numNodes:count torch:mapping mpi:mapping jax:mapping xgboost:mapping flux:mapping",
     "JobSetTemplate": "metadata:PatchMeta spec!:JobSet",
     "JobSet": (
-        "replicatedJobs:[ReplicatedJob] network:mapping successPolicy:mapping "
-        "failurePolicy:mapping startupPolicy:mapping coordinator:mapping suspend:bool "
+        "replicatedJobs:[ReplicatedJob] network:mapping successPolicy:JobSetSuccess "
+        "failurePolicy:JobSetFailure startupPolicy:mapping coordinator:mapping suspend:bool "
         "managedBy:str ttlSecondsAfterFinished:count volumeClaimPolicies:[mapping]"
     ),
+    "JobSetSuccess": "operator!:str targetReplicatedJobs:[str]",
+    "JobSetFailure": "maxRestarts:int restartStrategy:str rules:[mapping]",
+    "Dependency": "name!:str status!:str",
     "ReplicatedJob": (
-        "name!:str groupName:str replicas:count template!:ChildJob dependsOn:[mapping]"
+        "name!:str groupName:str replicas:count template!:ChildJob dependsOn:[Dependency]"
     ),
-    "ChildJob": f"metadata:PatchMeta spec:{_spec_of(BATCH_JOB)}",
+    "ChildJob": f"metadata:PatchMeta spec!:{_spec_of(BATCH_JOB)}",
 }
+_SHAPES[_spec_of(BATCH_JOB)] = _SHAPES[_spec_of(BATCH_JOB)].replace(
+    "podFailurePolicy:mapping", "podFailurePolicy:PodFailurePolicy"
+)
 _HEAD = "apiVersion:str kind:str metadata:Metadata"
 _FIELDS: dict[Resource, str] = {
-    PODS: f"{_HEAD} spec!:PodSpec status:any",
+    PODS: f"{_HEAD} spec!:PodSpec status:mapping",
+    SERVICES: f"{_HEAD} spec:ServiceSpec status:mapping",
     CONFIG_MAPS: f"{_HEAD} data:{{str}} binaryData:{{str}} immutable:bool",
-    JOB_SETS: f"{_HEAD} spec!:JobSet status:any",
+    JOB_SETS: f"{_HEAD} spec!:JobSet status:mapping",
     **dict.fromkeys((RUNTIMES, CLUSTER_RUNTIMES), f"{_HEAD} spec!:TrainingRuntime"),
     SECRETS: f"{_HEAD} data:{{str}} stringData:{{str}} type:str immutable:bool",
 }
 """Of the other kinds only the metadata is looked at."""
-_FIELDS |= {each: f"{_HEAD} spec!:{_spec_of(each.job)} status:any" for each in JOBS if each.job}
+_FIELDS |= {each: f"{_HEAD} spec!:{_spec_of(each.job)} status:mapping" for each in JOBS if each.job}
 
 _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(("str", "name", "env_name", "env_value"), ("string", (str,))),
@@ -84,6 +113,9 @@ _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "quantity": ("string", (str, int, float)),
     "mapping": ("object", (dict,)),
 }
+_QUANTITY = "quantity"
+_GO_QUANTITY = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+_MISSING = "Required value"
 _MAPPINGS = {"labels": "{str}", "annotations": "{str}"}
 _NAMED = ("[Container]", "[EnvVar]", "[Volume]")
 """Lists whose items are told apart by their names."""
@@ -123,11 +155,30 @@ def check(
     if resource.is_custom:
         if wrong := [f"{fault.field}: {fault.what}" for fault in faults if fault.what]:
             raise invalid(resource, found["metadata"].get("name", ""), *wrong)
-    else:  # what is missing or there twice is told with the values
+    else:  # what is there twice may be
         for fault in faults:
             if fault.wanted:
-                raise _not_handled(resource, f"json: cannot unmarshal {_go_words(fault)}")
+                raise _not_handled(resource, _go_words(fault))
+        if missing := [f"{fault.field}: {_MISSING}" for fault in faults if fault.what == _MISSING]:
+            raise invalid(resource, found["metadata"].get("name", ""), *missing)
     return warnings if validation != "Ignore" else []
+
+
+def check_status(resource: Resource, found: Object) -> None:
+    """Before a write to the status alone; what is in it, operators know."""
+    parts = {"metadata": found["metadata"], "status": found.get("status")}
+    for fault in [*_object(parts, "metadata:Metadata status:mapping", "")]:
+        if fault.wanted:
+            raise _not_handled(resource, _go_words(fault))
+
+
+def check_options(options: Object) -> None:
+    """Of a deletion: drops nulls and what is not known."""
+    for fault in [*_object(options, _SHAPES["DeleteOptions"], "")]:
+        if fault.wanted:
+            kind = "DeleteOptions"
+            text = f'{kind} in version "v1" cannot be handled as a {kind}: '
+            raise bad_request(text + _go_words(fault))
 
 
 def _strict(resource: Resource, found: Object, why: str, patch: Any) -> Refusal:
@@ -144,8 +195,12 @@ def _not_handled(resource: Resource, why: str) -> Refusal:
 
 
 def _go_words(fault: _Fault) -> str:
+    if fault.wanted == _QUANTITY:
+        return f"quantities must match the regular expression '{_GO_QUANTITY}'"
     got = fault.what.rpartition(": ")[2].strip('"')
-    return f"{got} into Go struct field .{fault.field} of type {fault.wanted}"
+    return (
+        f"json: cannot unmarshal {got} into Go struct field .{fault.field} of type {fault.wanted}"
+    )
 
 
 def _object(value: Object, fields: str, path: str) -> Iterator[_Fault]:
@@ -160,7 +215,7 @@ def _object(value: Object, fields: str, path: str) -> Iterator[_Fault]:
             yield from _value(value[key], known[key], place)
     for key in needed:
         if value.get(key) is None:
-            yield _Fault(f"{path}.{key}" if path else key, "Required value")
+            yield _Fault(f"{path}.{key}" if path else key, _MISSING)
 
 
 def _value(value: Any, shape: str, path: str) -> Iterator[_Fault]:
@@ -170,6 +225,9 @@ def _value(value: Any, shape: str, path: str) -> Iterator[_Fault]:
         got = _JSON_NAMES[type(value)]
         text = f'Invalid value: "{got}": {path} in body must be of type {wanted}: "{got}"'
         yield _Fault(path, text, wanted)
+    elif shape == _QUANTITY and not _is_quantity(value):
+        text = f"Invalid value: \"{value}\": {path} in body should match '{_GO_QUANTITY}'"
+        yield _Fault(path, text, _QUANTITY)
     elif shape[0] == "[":
         for number, item in enumerate(value):
             yield from _value(item, shape[1:-1], f"{path}[{number}]")
@@ -183,6 +241,14 @@ def _value(value: Any, shape: str, path: str) -> Iterator[_Fault]:
                 yield from _value(value[key], shape[1:-1], f"{path}.{key}")
     elif shape in _SHAPES:
         yield from _object(value, _SHAPES[shape], path)
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        quantity("", value)
+    except InvalidSpec:
+        return False
+    return True
 
 
 def _type(shape: str) -> tuple[str, Any]:

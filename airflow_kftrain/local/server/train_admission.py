@@ -38,8 +38,11 @@ _NOT_DONE = {
 
 def check_numbers(job: Object) -> None:
     """The webhook that fills in defaults cannot read others: the schema is not asked."""
+    spec = job.get("spec")
+    trainer = spec.get("trainer") if isinstance(spec, dict) else None
+    given: Object = trainer if isinstance(trainer, dict) else {}
     for name in ("numNodes", "numProcPerNode"):
-        value = (job["spec"].get("trainer") or {}).get(name)
+        value = given.get(name)
         if isinstance(value, str | float):
             kind = "string" if isinstance(value, str) else f"number {value}"
             text = f"json: cannot unmarshal {kind} into Go struct field"
