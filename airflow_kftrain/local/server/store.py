@@ -105,10 +105,15 @@ class Watch:
         self.is_behind = False
 
     def tell(self, change: Change) -> None:
-        if change.version > self._after and (type_ := change.seen_by(self._matches)):
+        if self.is_behind or change.version <= self._after:
+            return
+        if type_ := change.seen_by(self._matches):
             self._changes.append((type_, change))
-            self.is_behind = len(self._changes) > _LONGEST_QUEUE
             self._news.set()
+        if len(self._changes) > _LONGEST_QUEUE:
+            # Its client may never read again: nothing is kept for it.
+            self.is_behind = True
+            self._changes.clear()
 
     async def next(self) -> list[tuple[str, Change]]:
         """All that has happened since the last call, at least one change."""
