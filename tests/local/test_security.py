@@ -298,6 +298,24 @@ def test_a_folder_of_another_user_is_not_used() -> None:
         folder.rmdir()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a link to another user")
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path) -> None:
+    """It would lead to a folder of this user, which would be made private, and used."""
+    link, folder = tmp_path / "kftrain-0-linked", tmp_path / "mine"
+    folder.mkdir()
+    folder.chmod(0o755)
+    link.symlink_to(folder)
+    os.lchown(link, 65534, 65534)
+    words = [sys.executable, "-m", "airflow_kftrain", "local", "up", "--name", "linked"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [*words, "--detach"], capture_output=True, text=True, timeout=30, check=False, env=env
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("cannot be used: it belongs to another user\n")
+    assert _mode(folder) == 0o755
+
+
 def test_nothing_listens_beyond_this_machine(attacker: Attacker) -> None:
     process = int((attacker.world.target.kubeconfig.parent / "ready").read_text().split()[0])
     found = [line.split()[3] for line in _listening() if f"pid={process}," in line]

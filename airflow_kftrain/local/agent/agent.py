@@ -71,7 +71,7 @@ def _lock(path: Path) -> int:
     end = time.monotonic() + _WAIT_FOR_LOCK
     while True:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.stat().st_uid != os.getuid():
+        if {path.stat().st_uid, path.lstat().st_uid} != {os.getuid()}:  # also of a link
             raise PermissionError("it belongs to another user")
         path.chmod(0o700)
         if any(path.iterdir()) and not (path / _LOCK).exists():
