@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.local.agent.agent import agent_options, read_settings, state_folder
@@ -29,6 +32,7 @@ from airflow_kftrain.local.server.store import HISTORY
 
 _PATIENCE = 30.0
 _READY = "ready"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -41,6 +45,11 @@ def main(words: list[str] | None = None) -> int:
         "run": _run,
     }
     try:
+        if not _NAME.fullmatch(given.name):  # it becomes a part of paths
+            raise CannotRun(
+                f"--name {given.name!r}: at most 63 lower-case letters, digits and dashes, a "
+                "letter or digit at both ends"
+            )
         return commands[given.command](given)
     except KfTrainError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
@@ -77,7 +86,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     command("kubeconfig", "Print the path of a cluster's kubeconfig.")
     run = command("run", "Submit a manifest, follow it, and exit with the job's verdict.")
     run.add_argument("file", type=Path, help="YAML or JSON; - for standard input")
-    run.add_argument("--namespace", default="default")
+    run.add_argument("--namespace", help="other than the manifest's; default if it names none")
     return parser.parse_args(
         words, argparse.Namespace(words=sys.argv[1:] if words is None else words)
     )
@@ -93,7 +102,7 @@ def _folder(name: str) -> Path:
 def _pid(folder: Path) -> int | None:
     """Of the cluster that is ready there."""
     with contextlib.suppress(OSError, ValueError):
-        if folder.stat().st_uid == os.getuid():
+        if folder.lstat().st_uid == os.getuid():  # of a link, whoever made it
             pid, started = (folder / _READY).read_text().split(maxsplit=1)
             if _runs(int(pid), started):
                 return int(pid)
@@ -124,8 +133,6 @@ def _command(word: str, name: str) -> str:
 
 
 def _up(given: argparse.Namespace) -> int:
-    if not given.name.replace("-", "").isalnum():
-        raise CannotRun(f"--name {given.name!r}: letters, digits and dashes only")
     folder = _folder(given.name)
     if _pid(folder) is not None:
         raise CannotRun(
@@ -234,12 +241,28 @@ def _run(given: argparse.Namespace) -> int:
         text = sys.stdin.read() if str(given.file) == "-" else given.file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise CannotRun(f"{given.file} cannot be read: {error}") from error
+    if isinstance(sys.stdout, io.TextIOWrapper):  # whatever a log says, and as soon as it does
+        sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
-        return asyncio.run(run_file(cluster, text, given.namespace, print))
+        return asyncio.run(
+            _while_it_runs(given.name, run_file(cluster, text, given.namespace, print))
+        )
     except ApiFailure as error:
         raise CannotRun(str(error)) from error
+    except BrokenPipeError:  # nobody listens any more, not even at the end of this process
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+async def _while_it_runs(name: str, work: Coroutine[Any, Any, int]) -> int:
+    """A watch would wait for ever for a cluster that has ended."""
+    working = asyncio.create_task(work)
+    while not (await asyncio.wait([working], timeout=0.5))[0]:
+        if _pid(_folder(name)) is None:
+            raise CannotRun(f"cluster {name!r} has ended")
+    return working.result()
 
 
 if __name__ == "__main__":

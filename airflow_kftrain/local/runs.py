@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -19,15 +21,18 @@ from airflow_kftrain.monitoring.waiting import waiting_words
 Say = Callable[[str], object]
 
 
-async def run_file(cluster: Cluster, text: str, namespace: str, say: Say) -> int:
+async def run_file(cluster: Cluster, text: str, namespace: str | None, say: Say) -> int:
     """0 if the job succeeded, else 1. Raises KfTrainError for what is no job."""
     try:
-        manifest = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        manifest = json.loads(json.dumps(yaml.safe_load(text), default=str))  # it has no dates
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         raise CannotRun(f"this is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(manifest, Mapping):
         raise CannotRun("one manifest is wanted, a mapping with apiVersion and kind")
     kind = find_kind(manifest.get("apiVersion"), manifest.get("kind"))
+    metadata = manifest.get("metadata")
+    own = metadata.get("namespace") if isinstance(metadata, dict) else None
+    namespace = quote(str(namespace or own or "default"), safe="")
     async with ApiClient(cluster) as api:
         path = f"/apis/{kind.api_version}/namespaces/{namespace}/{kind.plural}"
         created = await api.create(f"{path}?fieldValidation=Strict", dict(manifest))

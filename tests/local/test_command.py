@@ -146,6 +146,86 @@ def test_what_up_prints_is_a_connection_of_airflow(local: Local) -> None:
     assert kubeconfig.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_down_removes_no_other_folder(local: Local) -> None:
+    local.up()
+    other = local.temporary / "other"
+    other.mkdir()
+    local("down", "--name", f"{local.name}/../other")
+    assert other.exists()
+
+
+def test_the_namespace_is_that_of_the_manifest(local: Local) -> None:
+    local.up()
+    manifest = yaml.safe_load(_train("pass"))
+    manifest["metadata"]["namespace"] = "kube-system"
+    assert local("run", "-", given=yaml.safe_dump(manifest)).returncode == 0
+    _refused(local("run", "-", "--namespace", "default", given=yaml.safe_dump(manifest)))
+
+
+def test_dates_of_yaml_are_text(local: Local) -> None:
+    local.up()
+    manifest = _train("pass").replace(
+        "name: train\n", "name: train\n  annotations: {d: 2020-01-01}\n"
+    )
+    assert "2020-01-01}" in manifest
+    assert local("run", "-", given=manifest).returncode == 0
+
+
+def test_a_log_may_hold_what_the_terminal_does_not_have(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.up()
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = local("run", "-", given=_train("import sys; sys.stdout.buffer.write(b'\\xc3\\xa9\\n')"))
+    assert done.returncode == 0, done.stderr
+    assert "[train-master-0] \\xe9" in done.stdout.splitlines()
+
+
+def _following(local: Local, program: str, stdout: int) -> subprocess.Popen[str]:
+    """`run` of a job with that program."""
+    manifest = local.temporary / "train.yaml"
+    manifest.write_text(_train(program, workers=1))
+    return subprocess.Popen(
+        [sys.executable, "-m", "airflow_kftrain", "local"]
+        + ["run", str(manifest), "--name", local.name],
+        text=True,
+        cwd=_ROOT,
+        env={**_unset("PYTHONUNBUFFERED"), "TMPDIR": str(local.temporary)},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
+
+
+def _unset(name: str) -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != name}
+
+
+def test_lines_come_at_once_and_a_reader_may_leave(local: Local) -> None:
+    local.up()
+    program = "import time\nfor n in range(50): print(n, flush=True); time.sleep(0.1)"
+    with _following(local, program, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        began = time.monotonic()
+        assert run.stdout.readline() == "pytorchjob/train created\n"
+        assert time.monotonic() - began < 4
+        run.stdout.close()
+        assert run.wait(_PATIENCE) == 1
+        assert run.stderr.read() == ""
+
+
+def test_who_follows_a_cluster_that_ends_is_told(local: Local) -> None:
+    local.up()
+    path = local.temporary / "alive"
+    program = f"import time; open({str(path)!r}, 'w').close(); time.sleep(600)"
+    with _following(local, program, stdout=subprocess.DEVNULL) as run:
+        _until(path.exists)
+        assert local("down").returncode == 0
+        assert run.stderr is not None
+        assert run.wait(10) == 2
+        assert run.stderr.read().splitlines()[-1].startswith("error: ")
+
+
 def test_down_ends_what_runs(local: Local) -> None:
     local.up()
     path = local.temporary / "alive"
@@ -262,10 +342,11 @@ def test_help_is_printed_where_it_is_asked_for() -> None:
     assert "local up" in asked.stdout
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "", "a b"])
-def test_a_name_that_is_none_is_refused(local: Local, name: str) -> None:
+@pytest.mark.parametrize("word", ["up", "down", "status"])
+@pytest.mark.parametrize("name", ["a/b", "..", "", "a b", "é", "x" * 300])
+def test_a_name_that_is_none_is_refused(local: Local, word: str, name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "airflow_kftrain", "local", "up", "--name", name],
+        [sys.executable, "-m", "airflow_kftrain", "local", word, "--name", name],
         capture_output=True,
         text=True,
         timeout=_PATIENCE,
