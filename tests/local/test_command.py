@@ -146,14 +146,6 @@ def test_what_up_prints_is_a_connection_of_airflow(local: Local) -> None:
     assert kubeconfig.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_down_removes_no_other_folder(local: Local) -> None:
-    local.up()
-    other = local.temporary / "other"
-    other.mkdir()
-    local("down", "--name", f"{local.name}/../other")
-    assert other.exists()
-
-
 def test_the_namespace_is_that_of_the_manifest(local: Local) -> None:
     local.up()
     manifest = yaml.safe_load(_train("pass"))

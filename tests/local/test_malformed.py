@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -187,3 +188,23 @@ def test_a_policy_for_failures_of_another_shape_is_refused(world: World, rule: A
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
     code, _ = refusal(world.try_create(job))
     assert code in (400, 422)
+
+
+def test_what_cannot_be_made_is_tried_again_ever_more_rarely(world: World) -> None:
+    job = pytorch_job({"Master": replica("pytorch")})
+    template = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    template["metadata"] = {"labels": {"no label": "x"}}
+    made = world.start(job)
+    for number in range(20):
+        made.patch({"metadata": {"annotations": {"number": str(number)}}})
+
+    def tries() -> int:
+        events = world.listed("Event")
+        return sum(each["count"] for each in events if each["reason"] == "FailedCreatePod")
+
+    before = tries()
+    time.sleep(3)
+    assert tries() - before <= 3
+    template["metadata"] = None
+    made.patch({"spec": job["spec"]})
+    made.succeeds()

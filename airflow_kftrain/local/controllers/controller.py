@@ -11,6 +11,7 @@ import asyncio
 import copy
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, Protocol
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 
-_RETRY = 0.5
+_RETRY, _LONGEST_RETRY = 0.5, 60.0
 _AT_ONCE = 4
 """Objects under work, so that whoever creates many at once is not kept waiting by what follows."""
 
@@ -54,6 +55,8 @@ class Controllers:
         self._controllers = {each.resource.kind: each for each in controllers}
         self._at_work: set[_Place] = set()
         self._again: set[_Place] = set()
+        self._timers: dict[_Place, asyncio.TimerHandle] = {}
+        self._failures: Counter[_Place] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -79,6 +82,8 @@ class Controllers:
         if kind not in self._controllers or not name:
             return
         place = _Place(kind, namespace, name)
+        if timer := self._timers.pop(place, None):  # or each look would leave one more behind
+            timer.cancel()
         if place in self._at_work:
             self._again.add(place)
             return
@@ -95,23 +100,30 @@ class Controllers:
             self._again.discard(place)
             self._wake(*place)
         elif delay is not None:
-            asyncio.get_running_loop().call_later(max(delay, 0.01), self._wake, *place)
+            loop = asyncio.get_running_loop()
+            self._timers[place] = loop.call_later(max(delay, 0.01), self._wake, *place)
 
     async def _look(self, place: _Place) -> float | None:
         controller = self._controllers[place.kind]
         # A name of an owner is what somebody wrote there.
         path = f"{collection(controller.resource, place.namespace)}/{quote(place.name, safe='')}"
         try:
-            found = await self._api.find(path)
-            if found is not None:
-                return await controller.reconcile(copy.deepcopy(found))
-            await controller.gone(place.namespace, place.name)
+            delay = None
+            if (found := await self._api.find(path)) is not None:
+                delay = await controller.reconcile(copy.deepcopy(found))
+            else:
+                await controller.gone(place.namespace, place.name)
+            self._failures.pop(place, None)
+            return delay
         except (ApiError, ApiUnreachable) as error:
             # Somebody was quicker, or it is gone: the next event, or the next look, tells.
             code = error.code if isinstance(error, ApiError) else 0
-            if code not in (404, 409):
-                log.warning("%s %s/%s: %s", *place, error)
-            return _RETRY if code != 404 else None
+            if code in (404, 409):
+                return _RETRY if code == 409 else None
+            log.warning("%s %s/%s: %s", *place, error)
+            pause = min(_RETRY * 2 ** min(self._failures[place], 10), _LONGEST_RETRY)
+            self._failures[place] += 1
+            return float(pause)
         except Exception:
             log.exception("%s %s/%s: a fault of its controller", *place)
         return None
