@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.objects import causes, refusal, secret
-from tests.cluster.world import World
+from tests.cluster.world import World, eventually
 from tests.control_plane.api import JSON_PATCH, MERGE, Manifest
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -208,3 +208,31 @@ def test_what_cannot_be_made_is_tried_again_ever_more_rarely(world: World) -> No
     template["metadata"] = None
     made.patch({"spec": job["spec"]})
     made.succeeds()
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Background", "Orphan"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_circle_of_owners_can_be_deleted(world: World, policy: str, size: int) -> None:
+    names = [f"s{number}" for number in range(size)]
+    uids = [world.create(secret(name))["metadata"]["uid"] for name in names]
+    for number, name in enumerate(names):
+        owner = {"apiVersion": "v1", "kind": "Secret", "name": names[number - 1]}
+        patch = {"metadata": {"ownerReferences": [{**owner, "uid": uids[number - 1]}]}}
+        path = world.path("Secret", name)
+        world.api.call("PATCH", path, patch, content_type=MERGE).required("a circle")
+    gone = world.api.call("DELETE", world.path("Secret", "s0"), {"propagationPolicy": policy})
+    gone.required("an answer")
+    left = names[1:] if policy == "Orphan" else []
+    eventually(lambda: world.names("Secret") == left or None)
+
+
+def test_what_belongs_to_another_one_too_stays_when_one_owner_goes(world: World) -> None:
+    owners = []
+    for name in ("going", "staying"):
+        uid = world.create(secret(name))["metadata"]["uid"]
+        owners.append({"apiVersion": "v1", "kind": "Secret", "name": name, "uid": uid})
+    world.create(secret("shared", ownerReferences=owners))
+    path = world.path("Secret", "going")
+    world.api.call("DELETE", path, {"propagationPolicy": "Foreground"}).required("an answer")
+    eventually(lambda: world.names("Secret") == ["shared", "staying"] or None)
+    assert world.find("Secret", "shared")["metadata"]["ownerReferences"] == owners[1:]

@@ -271,10 +271,32 @@ class Store:
             asyncio.get_running_loop().call_soon(self._orphan, uid)
         if policy == "Foreground":
             for dependent in [*self._dependents.get(uid, ())]:
-                self.delete(dependent, {"propagationPolicy": "Foreground"})
+                self._take_along(dependent, uid)
             self._finish_foreground(uid)
         if key.resource == NAMESPACES:
             self._empty(key.name)
+
+    def _take_along(self, key: Key, owner: str) -> None:
+        """What belongs to `owner`, which waits for it to go."""
+        if (found := self.find(key)) is None:
+            return
+        metadata = found["metadata"]
+        if not self._has_no_owner_left(metadata):
+            self._keep_owners(key, self._by_uid.keys() - {owner})
+        elif _FOREGROUND not in (metadata.get("finalizers") or ()):
+            self.delete(key, {"propagationPolicy": "Foreground"})
+        elif self._owns(metadata["uid"], owner):  # in a circle each would wait for the other
+            self._dependents[owner].discard(key)
+
+    def _owns(self, uid: str, other: str) -> bool:
+        """`other` belongs to it, be it by way of others."""
+        seen, left = {uid}, [uid]
+        while left:
+            keys = self._dependents.get(left.pop(), ())
+            uids = {self.get(key)["metadata"]["uid"] for key in keys} - seen
+            seen |= uids
+            left += uids
+        return other in seen
 
     def _remove(self, key: Key, last: Object) -> Object:
         stored = self._objects[key.resource].pop((key.namespace, key.name))
