@@ -48,6 +48,8 @@ class _Run:
         self._path = path
         self._say = say
         self._log: asyncio.Task[None] | None = None
+        self._leader = ("", "")
+        """Name and uid of the pod whose log it is."""
         say(f"{kind.kind.lower()}/{self._name} created")
 
     async def follow(self) -> int:
@@ -89,13 +91,17 @@ class _Run:
     def _follow_leader(self, pods: list[Object]) -> None:
         started = ("Running", "Succeeded", "Failed")
         for pod in pods:
-            state = read_pod(self._kind, pod)
-            if self._log is None and state.leads and state.phase in started:
+            state, metadata = read_pod(self._kind, pod), pod["metadata"]
+            name, uid = self._leader
+            is_next = self._log is None or (metadata["name"] == name and metadata["uid"] != uid)
+            if is_next and state.leads and state.phase in started:
+                self._leader = metadata["name"], metadata["uid"]
                 self._log = asyncio.create_task(self._copy_log(pod))
 
     async def _copy_log(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
-        container = pod["spec"]["containers"][0]["name"]
+        names = [each["name"] for each in pod["spec"]["containers"]]
+        container = self._kind.container if self._kind.container in names else names[0]
         path = core(self._namespace, "pods", name, "log")
         async for line in self._api.lines(path, container=container, follow="true"):
             self._say(f"[{name}] {line}")

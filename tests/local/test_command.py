@@ -113,6 +113,25 @@ def test_the_job_of_the_documentation_runs(local: Local) -> None:
     assert {"[train-master-0] rank 0 of 2", "Succeeded"} <= set(lines)
 
 
+def test_the_log_is_of_the_container_that_trains_also_after_a_restart(local: Local) -> None:
+    local.up()
+    again = local.temporary / "again"
+    program = f"test -e {again} && echo second || (touch {again}; echo first; sleep 0.5; exit 130)"
+    containers = [
+        {"name": "beside", "image": "x", "command": ["echo", "no training"]},
+        {"name": "pytorch", "image": "x", "command": ["sh", "-c", program]},
+    ]
+    role = {
+        "replicas": 1,
+        "restartPolicy": "ExitCode",
+        "template": {"spec": {"containers": containers}},
+    }
+    done = local("run", "-", given=yaml.safe_dump(pytorch_job({"Master": role}, name="train")))
+    assert done.returncode == 0, done.stdout + done.stderr
+    logged = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert logged == ["[train-master-0] first", "[train-master-0] second"]
+
+
 def test_a_job_that_fails_is_told_with_its_cause(local: Local) -> None:
     local.up()
     program = "import sys; sys.exit('the loss is not a number')"
