@@ -73,13 +73,11 @@ class _Run:
         return 1
 
     def _words(self, state: JobState, pods: list[Object]) -> str:
-        if state.phase.is_final:
+        if state.phase.is_final:  # who still runs then, is about to end
             return state.phase.value
         counts = ", ".join(
             f"{each.role} {each.active} active" for each in state.replicas if each.active
         )
-        if state.phase.is_final:  # who still runs then, is about to end
-            return state.phase.value
         words = f"{state.phase.value}{f' ({counts})' if counts else ''}"
         if state.phase in (Phase.QUEUED, Phase.STARTING):
             states = [read_pod(self._kind, pod) for pod in pods]
