@@ -53,6 +53,14 @@ class _Run:
         say(f"{kind.kind.lower()}/{self._name} created")
 
     async def follow(self) -> int:
+        try:
+            return await self._follow()
+        finally:  # the log does not outlive who reads it
+            if self._log is not None:
+                self._log.cancel()
+                await asyncio.gather(self._log, return_exceptions=True)
+
+    async def _follow(self) -> int:
         state: JobState | None = None
         told = ""
         selector = f"metadata.name={self._name}"
