@@ -348,9 +348,8 @@ def test_the_deadline_takes_everything_away(world: World) -> None:
     end = job.fails()
     assert end["reason"] == "DeadlineExceeded"
     assert end["message"] == "TrainJob exceeded its active deadline"
+    # What is counted last is chance: the numbers of before, or those of a Job that is going.
     eventually(lambda: not world.find(*JOB_SET) and not job.pods(), job.pod_names)
-    # As it was before: nobody counts any more.
-    assert counts(job)["active"] == 1
 
 
 def test_a_failed_job_whose_job_set_is_deleted_runs_again(world: World) -> None:
