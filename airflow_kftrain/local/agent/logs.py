@@ -24,7 +24,7 @@ from typing import BinaryIO, NamedTuple
 from aiohttp import web
 
 from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.agent.status import seconds_of
+from airflow_kftrain.local.times import time_of
 
 _LONGEST_LINE = 16 * 1024
 _BLOCK = 64 * 1024
@@ -107,7 +107,7 @@ def read_options(query: Mapping[str, str], now: float) -> LogOptions:
 
     if {"sinceTime", "sinceSeconds"} <= query.keys():
         raise ValueError("sinceTime: Forbidden: it cannot be given beside `sinceSeconds`")
-    since = seconds_of(query["sinceTime"]) if "sinceTime" in query else None
+    since = time_of(query["sinceTime"]).timestamp() if "sinceTime" in query else None
     if seconds := number("sinceSeconds", 1):
         since = now - seconds
     return LogOptions(

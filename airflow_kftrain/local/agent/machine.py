@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_kftrain.local.agent.addresses import Ports
-from airflow_kftrain.local.agent.status import now_text
 from airflow_kftrain.local.api_client import ApiClient, ApiFailure, Object, core
+from airflow_kftrain.local.times import now_text
 
 log = logging.getLogger(__name__)
 

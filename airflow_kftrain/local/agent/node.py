@@ -12,8 +12,8 @@ from pathlib import Path
 from airflow_kftrain.local.agent.environment import ADDRESS
 from airflow_kftrain.local.agent.logs import CannotRun
 from airflow_kftrain.local.agent.machine import Settings
-from airflow_kftrain.local.agent.status import now_text
 from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiFailure, core
+from airflow_kftrain.local.times import now_text
 
 log = logging.getLogger(__name__)
 

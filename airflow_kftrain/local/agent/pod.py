@@ -19,12 +19,11 @@ from airflow_kftrain.local.agent.status import (
     ContainerStatus,
     Verdict,
     build_status,
-    now_text,
-    seconds_of,
 )
 from airflow_kftrain.local.agent.unsupported import unsupported
 from airflow_kftrain.local.agent.volumes import make_volumes
 from airflow_kftrain.local.api_client import ApiFailure, Object, core
+from airflow_kftrain.local.times import now_text, time_of
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ class Pod:
     def _set_deadline(self) -> None:
         seconds = self.object["spec"].get("activeDeadlineSeconds")
         if seconds is not None:
-            left = seconds_of(self._started) + seconds - time.time()
+            left = time_of(self._started).timestamp() + seconds - time.time()
             asyncio.get_running_loop().call_later(left, self._end, _DEADLINE, self._grace)
 
     async def _see_to_end(self) -> None:

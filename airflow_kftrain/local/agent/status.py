@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_kftrain.local.agent.environment import ADDRESS
 from airflow_kftrain.local.api_client import Object
+from airflow_kftrain.local.times import now_text
 
 _OWN_CONDITIONS = (
     ("Initialized", True, "ContainersNotInitialized", "incomplete"),
@@ -16,16 +16,6 @@ _OWN_CONDITIONS = (
 )
 """(type, whether init containers decide, reason and word of the message while they are not ready)
 """
-
-
-def now_text() -> str:
-    return f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def seconds_of(text: str) -> float:
-    """A time of the API, in seconds since the epoch."""
-    # Python 3.10 does not know the Z.
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 @dataclass

@@ -18,13 +18,13 @@ from airflow_kftrain.local.controllers.controller import (
     Controller,
     Object,
     collection,
+    has_ended,
     is_going,
     phase_of,
-    seconds_since,
     set_condition,
 )
 from airflow_kftrain.local.server.resources import BATCH_JOBS
-from airflow_kftrain.local.server.store import now_text
+from airflow_kftrain.local.times import now_text, seconds_since
 
 _LABEL = "batch.kubernetes.io/job-name"
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -79,8 +79,8 @@ class _Look:
         self._path = f"{collection(BATCH_JOBS, self._namespace)}/{self._name}"
         self._children = Children(api, job, "job-controller")
         self._pods = pods
-        self._active = [pod for pod in pods if not is_going(pod) and not _has_ended(pod)]
-        self._terminating = [pod for pod in pods if is_going(pod) and not _has_ended(pod)]
+        self._active = [pod for pod in pods if not is_going(pod) and not has_ended(pod)]
+        self._terminating = [pod for pod in pods if is_going(pod) and not has_ended(pod)]
         self._is_indexed = self._spec["completionMode"] == "Indexed"
         self._is_patient = (
             self._spec["podReplacementPolicy"] == "Failed" or "podFailurePolicy" in self._spec
@@ -130,7 +130,7 @@ class _Look:
 
     def _counts(self, pod: Object) -> bool:
         """Whether it has come to an end for the job, if not for its node."""
-        return _has_ended(pod) or (is_going(pod) and not self._is_patient)
+        return has_ended(pod) or (is_going(pod) and not self._is_patient)
 
     def _note(self, pods: Iterable[Object]) -> None:
         for pod in filter(_is_tracked, pods):
@@ -181,7 +181,7 @@ class _Look:
         restarts = sum(
             container.get("restartCount", 0)
             for pod in self._pods
-            if not _has_ended(pod)
+            if not has_ended(pod)
             for container in _containers(pod)
         )
         return bool(restarts >= max(self._spec["backoffLimit"], 1))
@@ -353,10 +353,6 @@ def _owners(pod: Object) -> list[str]:
 
 def _is_tracked(pod: Object) -> bool:
     return _TRACKING in (pod["metadata"].get("finalizers") or ())
-
-
-def _has_ended(pod: Object) -> bool:
-    return phase_of(pod) in ("Succeeded", "Failed")
 
 
 def _is_ready(pod: Object) -> bool:

@@ -13,13 +13,12 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiUnreachable, core
 from airflow_kftrain.local.server.resources import Resource
-from airflow_kftrain.local.server.store import now_text
+from airflow_kftrain.local.times import now_text
 
 log = logging.getLogger(__name__)
 
@@ -244,13 +243,12 @@ def set_condition(
     return value == "True"
 
 
-def seconds_since(text: str) -> float:
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return (datetime.now(timezone.utc) - moment).total_seconds()
-
-
 def phase_of(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def has_ended(pod: Object) -> bool:
+    return phase_of(pod) in ("Succeeded", "Failed")
 
 
 def is_going(found: Object) -> bool:

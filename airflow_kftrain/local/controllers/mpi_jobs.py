@@ -11,12 +11,14 @@ from airflow_kftrain.local.controllers.controller import (
     Children,
     Controller,
     collection,
+    has_ended,
     is_going,
     phase_of,
 )
 from airflow_kftrain.local.controllers.mpi_objects import LAUNCHER, WORKER, MpiObjects
+from airflow_kftrain.local.server.refusals import together
 from airflow_kftrain.local.server.resources import BATCH_JOBS, Resource
-from airflow_kftrain.local.server.store import now_text
+from airflow_kftrain.local.times import now_text
 
 Object = dict[str, Any]
 
@@ -40,8 +42,8 @@ class MpiController(Controller):
         children = Children(self._api, found, "mpi-job-controller")
         objects = MpiObjects(found)
         if faults := [*objects.faults()]:
-            why = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
-            await children.tell("Warning", "ValidationError", f"Found validation errors: {why}")
+            text = f"Found validation errors: {together(faults)}"
+            await children.tell("Warning", "ValidationError", text)
             return None
         path = f"{collection(self.resource, children.namespace)}/{objects.name}"
         try:
@@ -153,7 +155,7 @@ class _Look:
     async def _delete_workers(self) -> None:
         """By the clean pod policy; those that have not started yet count as running."""
         for pod in await self._children.pods(self._objects.labels(WORKER)):
-            is_over = phase_of(pod) in ("Succeeded", "Failed")
+            is_over = has_ended(pod)
             if not is_over or self._clean_policy != "Running":
                 await self._delete(pod)
         self._count(WORKER, [])

@@ -12,7 +12,8 @@ from typing import Any
 
 from airflow_kftrain.local.agent.environment import quantity
 from airflow_kftrain.local.api_client import ApiClient, ApiError, core
-from airflow_kftrain.local.server.store import now_text
+from airflow_kftrain.local.controllers.controller import has_ended, is_going
+from airflow_kftrain.local.times import now_text
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Scheduler:
     def _waiting(self) -> Iterator[Object]:
         for pod in self._pods.values():
             gates = pod["spec"].get("schedulingGates")
-            if not (pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"] or gates):
+            if not (pod["spec"].get("nodeName") or is_going(pod) or gates):
                 yield pod
 
     async def _place(self, pod: Object) -> None:
@@ -89,7 +90,7 @@ class Scheduler:
         offered = (node.get("status") or {}).get("allocatable") or {}
         free = {key: quantity(value) for key, value in offered.items()}
         for other in self._pods.values():
-            if other["spec"].get("nodeName") == node["metadata"]["name"] and not _has_ended(other):
+            if other["spec"].get("nodeName") == node["metadata"]["name"] and not has_ended(other):
                 for key, amount in wants(other["spec"]).items():
                     free[key] = free.get(key, Decimal(0)) - amount
         return [
@@ -166,10 +167,6 @@ def _requests(container: Object) -> Amounts:
     resources = container.get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {key: quantity(value) for key, value in amounts.items()}
-
-
-def _has_ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _creation(pod: Object) -> tuple[str, int]:

@@ -14,7 +14,6 @@ from airflow_kftrain.local.controllers.controller import (
     Controller,
     collection,
     is_going,
-    seconds_since,
     set_condition,
 )
 from airflow_kftrain.local.server.resources import (
@@ -24,6 +23,7 @@ from airflow_kftrain.local.server.resources import (
     RUNTIMES,
 )
 from airflow_kftrain.local.server.train_runtimes import Plan
+from airflow_kftrain.local.times import seconds_since
 
 Object = dict[str, Any]
 

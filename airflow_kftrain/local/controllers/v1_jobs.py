@@ -12,13 +12,13 @@ from airflow_kftrain.local.controllers.controller import (
     Children,
     Controller,
     collection,
+    has_ended,
     is_going,
     phase_of,
-    seconds_since,
 )
 from airflow_kftrain.local.controllers.v1_pods import PREFIX, V1Job
 from airflow_kftrain.local.server.resources import Resource
-from airflow_kftrain.local.server.store import now_text
+from airflow_kftrain.local.times import now_text, seconds_since
 
 Object = dict[str, Any]
 
@@ -165,7 +165,7 @@ class _Look:
     async def _tell_of_trouble(self, pods: list[Object]) -> None:
         """At the job, what keeps a pod from starting or running."""
         for pod in pods:
-            if phase_of(pod) in ("Succeeded", "Failed") or is_going(pod):
+            if has_ended(pod) or is_going(pod):
                 continue
             name, status = pod["metadata"]["name"], pod.get("status") or {}
             containers = status.get("containerStatuses") or status.get("initContainerStatuses")

@@ -4,12 +4,19 @@ that clients see, and the webhooks of the operators, in their words."""
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from airflow_kftrain.kinds import MPI_JOB_V2, PYTORCH_JOB, TF_JOB, JobKind
 from airflow_kftrain.local.server.pod_rules import admit_pod, pod_faults, template_spec
-from airflow_kftrain.local.server.refusals import DNS_1035, denied, invalid, unsupported_value
+from airflow_kftrain.local.server.refusals import (
+    DNS_1035,
+    denied,
+    invalid,
+    together,
+    unsupported_value,
+)
 from airflow_kftrain.local.server.resources import (
     BATCH_JOBS,
     NAMESPACES,
@@ -130,8 +137,6 @@ def _service(service: Object) -> Object:
 
 
 def _secret(secret: Object) -> Object:
-    from base64 import b64encode
-
     texts = secret.pop("stringData") or {}
     encoded = {key: b64encode(str(value).encode()).decode() for key, value in texts.items()}
     return {"type": "Opaque", **secret, "data": {**(secret.get("data") or {}), **encoded}}
@@ -153,7 +158,7 @@ def _check_v1(kind: JobKind, job: Object, old: Object | None) -> Object:
             faults.append(text)
     if faults:
         webhook = f"validator.{kind.kind.lower()}.training-operator.kubeflow.org"
-        raise denied(webhook, faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
+        raise denied(webhook, together(faults))
     return job
 
 

@@ -47,8 +47,8 @@ from airflow_kftrain.local.server.store import (
     Object,
     Store,
     check_preconditions,
-    now_text,
 )
+from airflow_kftrain.local.times import now_text
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_kftrain.errors import KfTrainError
@@ -105,6 +105,11 @@ _REASONS = {
 }
 
 
+def together(faults: Sequence[str]) -> str:
+    """As Kubernetes tells several at once."""
+    return faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
+
+
 def invalid(resource: Resource, name: str, *faults: str) -> Refusal:
     """Each fault is `field: what is wrong with it`."""
     details = {"name": name, "group": resource.group, "kind": resource.kind}
@@ -117,7 +122,7 @@ def invalid_options(kind: str, name: str, *faults: str) -> Refusal:
 
 
 def _invalid(kind: str, name: str, faults: tuple[str, ...], details: dict[str, Any]) -> Refusal:
-    why = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
+    why = together(faults)
     details = {key: value for key, value in details.items() if value}
     causes = [*map(_cause, faults)]
     return Refusal(422, "Invalid", f'{kind} "{name}" is invalid: {why}', **details, causes=causes)

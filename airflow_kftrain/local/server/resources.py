@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from airflow_kftrain.kinds import (
@@ -16,6 +15,7 @@ from airflow_kftrain.kinds import (
     XGBOOST_JOB,
     JobKind,
 )
+from airflow_kftrain.local.times import seconds_since
 
 Object = dict[str, Any]
 
@@ -110,8 +110,7 @@ def _age(found: Object) -> str:
     created = found["metadata"].get("creationTimestamp")
     if not created:
         return "<unknown>"
-    since = datetime.now(timezone.utc) - datetime.fromisoformat(created.replace("Z", "+00:00"))
-    seconds = int(since.total_seconds())
+    seconds = int(seconds_since(created))
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"

@@ -24,6 +24,7 @@ from airflow_kftrain.local.server.refusals import (
     precondition_failed,
 )
 from airflow_kftrain.local.server.resources import BATCH_JOBS, EVENTS, NAMESPACES, PODS, Resource
+from airflow_kftrain.local.times import now_text, time_text
 
 Object = dict[str, Any]
 Matches = Callable[[Object], bool]
@@ -91,7 +92,7 @@ class Change:
 
 
 class Watch:
-    """What a client has still to be told; `None` ends it."""
+    """What a client has still to be told."""
 
     def __init__(
         self, resource: Resource, namespace: str, matches: Matches, after: int = 0
@@ -418,14 +419,6 @@ def head_of(resource: Resource) -> Object:
 
 def encode(found: Object) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
-
-
-def now_text() -> str:
-    return time_text(datetime.now(timezone.utc))
-
-
-def time_text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_to_go(found: Object) -> bool:

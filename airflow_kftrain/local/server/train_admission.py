@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_kftrain.kinds import TRAIN_JOB
-from airflow_kftrain.local.server.refusals import Refusal, denied, invalid
+from airflow_kftrain.local.server.refusals import Refusal, denied, invalid, together
 from airflow_kftrain.local.server.resources import (
     CLUSTER_RUNTIMES,
     JOB_SETS,
@@ -16,8 +16,9 @@ from airflow_kftrain.local.server.resources import (
     RUNTIMES,
     Resource,
 )
-from airflow_kftrain.local.server.store import Key, Object, Store, now_text
+from airflow_kftrain.local.server.store import Key, Object, Store
 from airflow_kftrain.local.server.train_runtimes import patched, pod_of, steps_of
+from airflow_kftrain.local.times import now_text
 
 _RESOURCE = next(resource for resource in JOBS if resource.job is TRAIN_JOB)
 _GROUP = "trainer.kubeflow.org"
@@ -84,7 +85,7 @@ def _check_train_job(store: Store, job: Object, old: Object | None) -> Object:
     if faults := [*_schema_faults(job, old)]:
         raise invalid(_RESOURCE, job["metadata"]["name"], *faults)
     if faults := [*_faults(job, old, _runtime(store, job))]:
-        text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
+        text = together(faults)
         raise denied(f"validator.trainjob.{_GROUP}", text)
     return job
 
