@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_kftrain.errors import ClusterError as ClusterError
     from airflow_kftrain.errors import InvalidSpec as InvalidSpec
     from airflow_kftrain.errors import KfTrainError as KfTrainError
     from airflow_kftrain.errors import UnknownKind as UnknownKind
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from airflow_kftrain.specs.env import FromConfigMap as FromConfigMap
     from airflow_kftrain.specs.env import FromField as FromField
     from airflow_kftrain.specs.env import FromSecret as FromSecret
+    from airflow_kftrain.specs.lifecycle import Lifecycle as Lifecycle
+    from airflow_kftrain.specs.lifecycle import Links as Links
+    from airflow_kftrain.specs.lifecycle import Logs as Logs
     from airflow_kftrain.specs.mpi_job import Horovod as Horovod
     from airflow_kftrain.specs.mpi_job import HorovodJob as HorovodJob
     from airflow_kftrain.specs.mpi_job import MPIJob as MPIJob
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _MODULES = {
+    "ClusterError": "errors",
     "Elastic": "specs.elastic",
     "FromConfigMap": "specs.env",
     "FromField": "specs.env",
@@ -48,6 +53,9 @@ _MODULES = {
     "Initializer": "specs.train_job",
     "InvalidSpec": "errors",
     "KfTrainError": "errors",
+    "Lifecycle": "specs.lifecycle",
+    "Links": "specs.lifecycle",
+    "Logs": "specs.lifecycle",
     "MPIJob": "specs.mpi_job",
     "Owner": "manifests.identity",
     "Placement": "specs.pods",

@@ -1,8 +1,17 @@
 """Every error of this package, in one tree.
 
 KfTrainError
-└── InvalidSpec            what the author wrote cannot work; nothing has been created
-    └── UnknownKind        the manifest names a kind or version that this package does not know
+├── InvalidSpec            what the author wrote cannot work; nothing has been created
+│   └── UnknownKind        the manifest names a kind or version that this package does not know
+└── ClusterError           a call to the cluster was refused, or nobody answered
+    ├── Unreachable        no connection: name, port, certificate, time
+    ├── Unauthorized       401: the credentials are not taken
+    ├── Forbidden          403: a right is missing
+    ├── Refused            400, 413, 422, a webhook's 403: what was sent cannot work as it is
+    ├── NotFound           404: no such object, or no such namespace
+    ├── NotServed          404: the cluster does not know the kind; its operator is not installed
+    ├── Conflict           409: it is there already, or has changed in between
+    └── Expired            410: the server has forgotten where a list or a watch stood
 
 The operators translate these into Airflow's exceptions, in one place. Nothing here imports
 anything, so that every layer may raise them.
@@ -55,6 +64,79 @@ class InvalidSpec(KfTrainError):
 
 class UnknownKind(InvalidSpec):
     """The manifest's apiVersion and kind are not in the table of kinds."""
+
+
+class ClusterError(KfTrainError):
+    """A call that the cluster did not do: what was tried, why not, and what to do about it.
+
+    All other answers (429, 5xx) are of this class itself.
+    """
+
+    retryable = True
+    """Whether the same call may succeed later, with nothing mended in between."""
+
+    def __init__(
+        self, doing: str, problem: str, *, advice: str = "", code: int = 0, reason: str = ""
+    ) -> None:
+        super().__init__(doing, problem)
+        self.doing = doing
+        """As in "create PyTorchJob ml/train-1"."""
+        self.problem = problem
+        self.advice = advice
+        self.code = code
+        """Of HTTP; 0 where nobody answered."""
+        self.reason = reason
+        """Kubernetes' word: AlreadyExists."""
+        self.retry_after: float | None = None
+        """Seconds, where the server says so."""
+
+    def __str__(self) -> str:
+        advice = f" {self.advice}" if self.advice else ""
+        return f"cannot {self.doing}: {self.problem.rstrip('.')}.{advice}"
+
+
+class Unreachable(ClusterError):
+    """Nobody answered, or not in the words of an API server."""
+
+
+class Unauthorized(ClusterError):
+    """The credentials are not taken. They may be renewed in between, so it may succeed later."""
+
+
+class Forbidden(ClusterError):
+    """A right is missing: verb and resource are named."""
+
+    retryable = False
+
+
+class Refused(ClusterError):
+    """What was sent cannot work as it is."""
+
+    retryable = False
+
+
+class NotFound(ClusterError):
+    """There is no such object, or no such namespace."""
+
+    retryable = False
+
+
+class NotServed(ClusterError):
+    """The cluster does not know the kind."""
+
+    retryable = False
+
+
+class Conflict(ClusterError):
+    """It is there already (reason AlreadyExists), or has changed since it was read."""
+
+    retryable = False
+
+
+class Expired(ClusterError):
+    """The server has forgotten where a list or a watch stood: start anew."""
+
+    retryable = False
 
 
 def shown(value: object) -> str:

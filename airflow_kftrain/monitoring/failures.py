@@ -52,6 +52,7 @@ class Failure(NamedTuple):
     message: str = ""
     finished: datetime | None = None
     weight: Weight = Weight.REAL
+    exit_code: int | None = None
 
 
 def find_cause(pods: Sequence[PodState]) -> Failure | None:
@@ -282,6 +283,7 @@ def _ended(pod: PodState, end: ContainerEnd, weight: Weight) -> Failure:
         message=end.message,
         finished=end.finished,
         weight=weight,
+        exit_code=end.exit_code,
     )
 
 

@@ -1,0 +1,208 @@
+"""What crosses from the worker to the triggerer and back: orders to watch, and how jobs ended.
+
+Both are stored as JSON, in plain text, and may be read by another version of this package than
+wrote them: reading takes what it knows, has a default for what is missing, and never raises.
+Orders hold names and ids only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+from airflow_kftrain.job_state import (
+    Phase,
+    read_mapping,
+    read_mappings,
+    read_number,
+    read_text,
+    read_time,
+)
+from airflow_kftrain.kinds import JobKind, JobReference, find_kind
+from airflow_kftrain.monitoring.decisions import Verdict
+from airflow_kftrain.monitoring.failures import Fault
+from airflow_kftrain.specs.lifecycle import BYTES_A_MINUTE
+from airflow_kftrain.specs.timeouts import Timeouts
+
+_VERSION = 1
+POLL_INTERVAL = 60.0
+
+
+class WatchOrder(NamedTuple):
+    """Which job is to be watched, for whom, and how patiently."""
+
+    job: JobReference
+    api_version: str
+    connection: str | None = None
+    """Airflow's id of the connection; never what it holds."""
+    instance: str = ""
+    """Value of the label that marks all jobs of this Airflow; "" where somebody else made it."""
+    owner: str = ""
+    """`ti.id` of the try that waits for it; "" where nobody may delete it (a sensor)."""
+    timeouts: Timeouts = Timeouts()
+    deadline: datetime | None = None
+    """The execution timeout, as a moment."""
+    not_before: datetime | None = None
+    """No event before this moment: Airflow loses one that comes too early."""
+    fail_fast: bool = False
+    poll_interval: float = POLL_INTERVAL
+    """Seconds between looks where no watch is allowed, and between looks that make sure."""
+    show_logs: str = "off"
+    bytes_a_minute: int = BYTES_A_MINUTE
+    ordered: datetime | None = None
+    """When the order was given: a triggerer that starts much later has taken over."""
+
+    @property
+    def kind(self) -> JobKind:
+        """Raises UnknownKind."""
+        return find_kind(self.api_version, self.job.kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON, without what has its default."""
+        return {"version": _VERSION, **_what_differs(self)}
+
+    @classmethod
+    def from_dict(cls, said: object) -> WatchOrder:
+        fields = read_mapping(said)
+        job = read_mapping(fields.get("job"))
+        return cls(
+            job=JobReference(*(read_text(job.get(name)) for name in JobReference._fields)),
+            api_version=read_text(fields.get("api_version")),
+            connection=read_text(fields.get("connection")) or None,
+            instance=read_text(fields.get("instance")),
+            owner=read_text(fields.get("owner")),
+            timeouts=_read_timeouts(fields.get("timeouts")),
+            deadline=read_time(fields.get("deadline")),
+            not_before=read_time(fields.get("not_before")),
+            fail_fast=fields.get("fail_fast") is True,
+            poll_interval=_read_seconds(fields.get("poll_interval"), POLL_INTERVAL),
+            show_logs=read_text(fields.get("show_logs")) or "off",
+            bytes_a_minute=read_number(fields.get("bytes_a_minute")) or BYTES_A_MINUTE,
+            ordered=read_time(fields.get("ordered")),
+        )
+
+
+class ReplicaPod(NamedTuple):
+    """A pod of the job, for links to its log."""
+
+    role: str
+    index: int | None  # type: ignore[assignment]  # hides tuple.index
+    pod: str
+    container: str = ""
+    leads: bool = False
+
+
+class Outcome(NamedTuple):
+    """How the job ended: the one event that a trigger fires."""
+
+    verdict: Verdict
+    reason: str = ""
+    """One word, Kubernetes' own where it has one."""
+    words: str = ""
+    """One sentence for the author."""
+    report: str = ""
+    """The whole story, for the task log and the exception; it starts with `words`."""
+    phase: Phase | None = None
+    """Of the custom resource; None where it could not be read."""
+    fault: Fault | None = None
+    retryable: bool = True
+    exit_code: int | None = None
+    """Of the first real failure."""
+    result: str = ""
+    """What the main container left in its termination message; the operator makes sense of it."""
+    tail: str = ""
+    """The end of the leader's log."""
+    pods: tuple[ReplicaPod, ...] = ()
+    finished: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"version": _VERSION, **_what_differs(self)}
+
+    @classmethod
+    def from_dict(cls, said: object) -> Outcome:
+        """What cannot be read is a failure that a retry may heal, never a success."""
+        fields = read_mapping(said)
+        verdict = _member(Verdict, fields.get("verdict"))
+        if verdict in (None, Verdict.WAIT):
+            words = (
+                "The trigger's event cannot be read, so that nobody can say how the job ended; it "
+                "may come from another version of airflow-kftrain."
+            )
+            return cls(Verdict.FAILED, "UnreadableEvent", words, words, fault=Fault.SYSTEM)
+        return cls(
+            verdict=verdict,
+            reason=read_text(fields.get("reason")),
+            words=read_text(fields.get("words")),
+            report=read_text(fields.get("report")) or read_text(fields.get("words")),
+            phase=_member(Phase, fields.get("phase")),
+            fault=_member(Fault, fields.get("fault")),
+            retryable=fields.get("retryable") is not False,
+            exit_code=read_number(fields.get("exit_code")),
+            result=read_text(fields.get("result")),
+            tail=read_text(fields.get("tail")),
+            pods=tuple(_read_pod(pod) for pod in read_mappings(fields.get("pods"))),
+            finished=read_time(fields.get("finished")),
+        )
+
+
+def _read_pod(said: Mapping[str, Any]) -> ReplicaPod:
+    return ReplicaPod(
+        role=read_text(said.get("role")),
+        index=read_number(said.get("index")),
+        pod=read_text(said.get("pod")),
+        container=read_text(said.get("container")),
+        leads=said.get("leads") is True,
+    )
+
+
+def _read_timeouts(said: object) -> Timeouts:
+    fields = read_mapping(said)
+    limits = {}
+    for name in Timeouts._fields:
+        if name in fields:
+            limits[name] = _read_duration(fields[name], getattr(Timeouts(), name))
+    return Timeouts(**limits)
+
+
+def _read_duration(said: object, default: timedelta | None) -> timedelta | None:
+    if said is None:
+        return None
+    seconds = _read_seconds(said, -1)
+    try:
+        return default if seconds < 0 else timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
+def _read_seconds(said: object, default: float) -> float:
+    fits = isinstance(said, int | float) and not isinstance(said, bool) and said >= 0
+    return float(said) if fits else default  # type: ignore[arg-type]
+
+
+def _member(enumeration: Any, said: object) -> Any:
+    try:
+        return enumeration(said)
+    except ValueError:
+        return None
+
+
+def _what_differs(noun: Any) -> dict[str, Any]:
+    """The fields that do not have their default, as JSON."""
+    return {
+        name: _to_json(value)
+        for name, value in noun._asdict().items()
+        if name not in noun._field_defaults or value != noun._field_defaults[name]
+    }
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if hasattr(value, "_fields"):
+        return _what_differs(value)
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
+    return getattr(value, "value", value)
