@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class InstanceKey(Protocol):
+        """What tells one task instance from another; a task instance has all of it itself."""
+
+        @property
+        def dag_id(self) -> str: ...
+        @property
+        def task_id(self) -> str: ...
+        @property
+        def run_id(self) -> str: ...
+        @property
+        def map_index(self) -> int | None: ...
+
 
 # What Airflow itself takes for the address of its API server when none is configured.
 _UNCONFIGURED = "localhost:8080"
@@ -17,14 +37,107 @@ def airflow_instance() -> str:
     return _option("kftrain", "instance") or _place(_option("api", "base_url")) or _UNCONFIGURED
 
 
+def link_option(name: str) -> str:
+    """A URL template of the section [kftrain], "" where none is configured."""
+    return _option("kftrain", name)
+
+
+def default_deferrable() -> bool:
+    """Whether operators defer where their authors say nothing."""
+    return bool(_configuration().getboolean("operators", "default_deferrable", fallback=False))
+
+
+def heartbeat_interval() -> timedelta:
+    """How often a worker tells that its task is alive. An event that comes sooner than that after
+    the task was deferred may find it still running, and is lost."""
+    seconds = _configuration().getint("workers", "min_heartbeat_interval", fallback=5)
+    return timedelta(seconds=seconds)
+
+
+def exceptions() -> ModuleType:
+    """The module with the exceptions that say what becomes of a task: AirflowFailException etc."""
+    from airflow.sdk import exceptions
+
+    if hasattr(exceptions, "AirflowFailException"):
+        return exceptions
+    import airflow.exceptions  # Airflow 3.1
+
+    return airflow.exceptions
+
+
+def is_unmapping(operator: object) -> bool:
+    """Whether the operator is being made for one task of `.partial().expand()`, when that runs; at
+    parse no such operator is made at all."""
+    return bool(getattr(operator, "_BaseOperator__from_mapped", False))
+
+
+def hides(name: str) -> bool:
+    """Whether Airflow would hide a value of that name: TOKEN, DB_PASSWORD."""
+    from airflow.sdk._shared.secrets_masker import should_hide_value_for_key
+
+    hidden: Any = should_hide_value_for_key  # Airflow has no types for it
+    return bool(hidden(name))
+
+
+def redacted(value: Any) -> Any:
+    """The value without secrets that Airflow knows: connections, variables, names that tell."""
+    from airflow.sdk._shared.secrets_masker import redact
+
+    return redact(value)
+
+
+async def push_xcom(instance: InstanceKey, key: str, value: Any, *, link: bool) -> None:
+    """Stores an XCom of a task that is deferred, from its trigger."""
+    from airflow.sdk.bases.xcom import BaseXCom
+    from airflow.sdk.execution_time.xcom import XCom
+
+    place = _place_of(instance)
+    if link:
+        # There is no asynchronous one that goes past the XCom backend.
+        await asyncio.to_thread(BaseXCom._set_xcom_in_db, key, value, **place)
+    elif hasattr(XCom, "aset"):
+        await XCom.aset(key, value, **place)
+    else:  # Airflow 3.1, 3.2
+        await asyncio.to_thread(XCom.set, key, value, **place)
+
+
+def push_link(instance: InstanceKey, key: str, url: str) -> None:
+    """Stores the URL of a button, from the worker: past the XCom backend, since the API server
+    reads it so."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    BaseXCom._set_xcom_in_db(key, url, **_place_of(instance))
+
+
+def stored_link(instance: InstanceKey, key: str) -> str:
+    """The URL of a button as it is stored; "" where there is none."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    stored = BaseXCom._get_xcom_db_ref(key=key, **_place_of(instance)).value
+    return stored if isinstance(stored, str) else ""
+
+
+def _place_of(instance: InstanceKey) -> dict[str, Any]:
+    return {
+        "dag_id": instance.dag_id,
+        "task_id": instance.task_id,
+        "run_id": instance.run_id,
+        "map_index": -1 if instance.map_index is None else instance.map_index,
+    }
+
+
 def _option(section: str, name: str) -> str:
+    return (_configuration().get(section, name, fallback="") or "").strip()
+
+
+def _configuration() -> Any:
     try:
         from airflow.sdk import conf
     except ImportError:  # Airflow 3.1
         from airflow.configuration import conf as core_conf
 
-        return (core_conf.get(section, name, fallback="") or "").strip()
-    return (conf.get(section, name, fallback="") or "").strip()
+        return core_conf
+    return conf
 
 
 def _place(url: str) -> str:

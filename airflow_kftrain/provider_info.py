@@ -39,7 +39,40 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "ml-production",
                         "default": "",
                     },
+                    "training_job_url": _link(
+                        "Training job", "https://kubernetes.example.com/{namespace}/{job}"
+                    ),
+                    "leader_logs_url": _link(
+                        "Leader logs",
+                        "https://logs.example.com/?pod={pod}&from={start}&to={finish}",
+                    ),
+                    "worker_logs_url": _link(
+                        "Worker logs",
+                        "https://logs.example.com/?job={job}&from={start}&to={finish}",
+                        "It is the template of the XCom ``log_links``, too, one URL a pod.",
+                    ),
+                    "dashboard_url": _link(
+                        "Dashboard", "https://grafana.example.com/d/training?var-job={job}"
+                    ),
                 },
             },
         },
+    }
+
+
+def _link(button: str, example: str, more: str = "") -> dict[str, str]:
+    """An option that holds the URL of a button."""
+    return {
+        "description": (
+            f"Where the button ``{button}`` leads, for tasks whose ``links`` do not say. "
+            "Placeholders: ``{namespace}``, ``{job}``, ``{pod}``, ``{container}``, ``{role}``, "
+            "``{index}``, ``{start}`` and ``{finish}``, the last two in milliseconds since 1970; "
+            "while the end is not known, it is a day from now. The button appears when all that "
+            "the URL asks for is known. Only http and https.\n"
+            f"Empty: no button. {more}"
+        ).rstrip(),
+        "type": "string",
+        "version_added": "0.1.0",
+        "example": example,
+        "default": "",
     }
