@@ -5,10 +5,12 @@ No job is ever adopted or deleted but by these rules; manifests/identity.py writ
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from airflow_kftrain.job_state import JobState, Phase, read_mapping, read_text
+from airflow_kftrain.job_state import JobState, Phase, read_mapping, read_text, read_time
 from airflow_kftrain.manifests.identity import (
     CLEARS_ANNOTATION,
     DELIVERED_ANNOTATION,
@@ -16,8 +18,11 @@ from airflow_kftrain.manifests.identity import (
     OWNER_ANNOTATION,
     PREFIX,
     TRY_ANNOTATION,
+    UNATTENDED_ANNOTATION,
     Owner,
 )
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 class Claim(NamedTuple):
@@ -31,15 +36,20 @@ class Claim(NamedTuple):
     digest: str = ""
     delivered: bool = False
     """Some try has been told how it ended."""
+    unattended: bool = False
+    """Its task was not to wait for it: nobody looks after it, and nobody is missing."""
     terminating: bool = False
+    created: datetime | None = None
 
 
 class Course(Enum):
-    """What a new try does with the job of a try before it."""
+    """What a new try does with a job that is there already."""
 
     ADOPT = "adopt"
     REPLACE = "replace"
     """Delete it, and start anew."""
+    LEAVE = "leave"
+    """It is not of this task instance, whatever its labels say: start beside it."""
 
 
 def read_claim(resource: object) -> Claim:
@@ -66,28 +76,35 @@ def read_claim(resource: object) -> Claim:
         ),
         digest=note(DIGEST_ANNOTATION),
         delivered=bool(note(DELIVERED_ANNOTATION)),
+        unattended=bool(note(UNATTENDED_ANNOTATION)),
         terminating=bool(metadata.get("deletionTimestamp")),
+        created=read_time(metadata.get("creationTimestamp")),
     )
 
 
 def settle(claim: Claim, state: JobState, owner: Owner, digest: str, *, reattach: bool) -> Course:
-    """What the try `owner` does with an earlier job of its own task instance.
+    """What the try `owner` does with a job that carries the label of its task instance.
 
     Adopted is what asks for the same, was not cleared, and whose end nobody was told: a success
-    too, since Airflow may have lost the try that waited for it, and would train twice.
+    too, since Airflow may have lost the try that waited for it, and would train twice. A failure is
+    only adopted by the very try that made the job: a retry is there to try anew.
     """
-    same = claim.digest == digest and claim.owner.clears == owner.clears
-    if not reattach or not same or claim.delivered or claim.terminating:
+    if claim.owner.identity != owner.identity:
+        return Course.LEAVE
+    if claim.digest != digest or claim.delivered or claim.terminating:
         return Course.REPLACE
     if claim.owner.ti_id == owner.ti_id:
-        return Course.ADOPT
+        return Course.ADOPT  # the create of this try is repeated, which is no retry
+    if not reattach or claim.owner.clears != owner.clears:
+        return Course.REPLACE
     return Course.REPLACE if state.phase in (Phase.FAILED, Phase.GONE) else Course.ADOPT
 
 
 def may_kill(claim: Claim, state: JobState, uid: str, owner: str) -> bool:
     """Whether the try `owner` may delete the job because its task was ended from outside. The
     task's own state has to be asked before (watching/ending.py does)."""
-    return claim.uid == uid and claim.owner.ti_id == owner and not state.phase.is_final
+    same = bool(uid and owner) and claim.uid == uid and claim.owner.ti_id == owner
+    return same and not claim.terminating and not state.phase.is_final
 
 
 class TaskState(NamedTuple):
@@ -97,28 +114,19 @@ class TaskState(NamedTuple):
     state: str | None = None
 
 
-_AT_WORK = frozenset(
-    {
-        "scheduled",
-        "queued",
-        "running",
-        "deferred",
-        "restarting",
-        "up_for_retry",
-        "up_for_reschedule",
-    }
-)
+# All others may still come to the job, or are of an Airflow that is newer than this list.
+_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 def is_orphan(claim: Claim, state: JobState, task: TaskState) -> bool:
     """Whether nobody will ever look after a job again: it lives, and its task has ended, or is
     there no more. A task without a state may start at any moment, and settle it then."""
-    if state.phase.is_final or claim.terminating or not claim.owner.ti_id:
+    if not claim.owner.ti_id or claim.unattended:
         return False
-    if not task.exists:
-        return True
-    return task.state is not None and task.state not in _AT_WORK
+    if claim.terminating or state.phase.is_final:
+        return False
+    return not task.exists or task.state in _ENDED
 
 
 def _number(text: str, default: int) -> int:
-    return int(text) if text.lstrip("-").isdecimal() and len(text) < 10 else default
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else default
