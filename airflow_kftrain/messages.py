@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from typing import Any, NamedTuple
 
 from airflow_kftrain.job_state import (
@@ -22,11 +23,13 @@ from airflow_kftrain.job_state import (
 from airflow_kftrain.kinds import JobKind, JobReference, find_kind
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Fault
-from airflow_kftrain.specs.lifecycle import BYTES_A_MINUTE
+from airflow_kftrain.specs.lifecycle import BYTES_A_MINUTE, SHOW_LOGS
 from airflow_kftrain.specs.timeouts import Timeouts
 
 _VERSION = 1
 POLL_INTERVAL = 60.0
+_LONGEST = 10.0**9
+"""Seconds: thirty years. What is longer was not meant, and may be more than Python can count."""
 
 
 class WatchOrder(NamedTuple):
@@ -76,9 +79,9 @@ class WatchOrder(NamedTuple):
             deadline=read_time(fields.get("deadline")),
             not_before=read_time(fields.get("not_before")),
             fail_fast=fields.get("fail_fast") is True,
-            poll_interval=_read_seconds(fields.get("poll_interval"), POLL_INTERVAL),
-            show_logs=read_text(fields.get("show_logs")) or "off",
-            bytes_a_minute=read_number(fields.get("bytes_a_minute")) or BYTES_A_MINUTE,
+            poll_interval=_read_seconds(fields.get("poll_interval")) or POLL_INTERVAL,
+            show_logs=_read_show(fields.get("show_logs")),
+            bytes_a_minute=_positive(fields.get("bytes_a_minute"), BYTES_A_MINUTE),
             ordered=read_time(fields.get("ordered")),
         )
 
@@ -129,7 +132,8 @@ class Outcome(NamedTuple):
                 "The trigger's event cannot be read, so that nobody can say how the job ended; it "
                 "may come from another version of airflow-kftrain."
             )
-            return cls(Verdict.FAILED, "UnreadableEvent", words, words, fault=Fault.SYSTEM)
+            phase = _member(Phase, fields.get("phase"))
+            return cls(Verdict.FAILED, "UnreadableEvent", words, words, phase, Fault.SYSTEM)
         return cls(
             verdict=verdict,
             reason=read_text(fields.get("reason")),
@@ -168,16 +172,23 @@ def _read_timeouts(said: object) -> Timeouts:
 def _read_duration(said: object, default: timedelta | None) -> timedelta | None:
     if said is None:
         return None
-    seconds = _read_seconds(said, -1)
-    try:
-        return default if seconds < 0 else timedelta(seconds=seconds)
-    except OverflowError:
+    seconds = _read_seconds(said)
+    return default if seconds is None else timedelta(seconds=seconds)
+
+
+def _read_seconds(said: object) -> float | None:
+    if not isinstance(said, int | float) or isinstance(said, bool):
         return None
+    return float(said) if 0 <= said <= _LONGEST else None
 
 
-def _read_seconds(said: object, default: float) -> float:
-    fits = isinstance(said, int | float) and not isinstance(said, bool) and said >= 0
-    return float(said) if fits else default  # type: ignore[arg-type]
+def _read_show(said: object) -> str:
+    return str(said) if said in SHOW_LOGS else "off"
+
+
+def _positive(said: object, default: int) -> int:
+    number = read_number(said)
+    return number if number is not None and number > 0 else default
 
 
 def _member(enumeration: Any, said: object) -> Any:
@@ -205,4 +216,12 @@ def _to_json(value: Any) -> Any:
         return _what_differs(value)
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
-    return getattr(value, "value", value)
+    if isinstance(value, Enum):
+        return value.value
+    return _storable(value) if isinstance(value, str) else value
+
+
+def _storable(text: str) -> str:
+    """What is no text to a database or an encoder must not keep an event from being stored: a
+    program may write anything into its log, and PostgreSQL refuses JSON with a NUL in it."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
