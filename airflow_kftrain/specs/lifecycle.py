@@ -79,6 +79,8 @@ def check_links(field: str, links: Any) -> Any:
 
 
 PLACEHOLDERS = ("namespace", "job", "pod", "container", "role", "index", "start", "finish")
+_FILLED_IN = frozenset((name, "", None) for name in PLACEHOLDERS)
+"""As string.Formatter takes a template apart: a name without layout or conversion."""
 
 
 def check_link(field: str, value: Any) -> Any:
@@ -89,16 +91,20 @@ def check_link(field: str, value: Any) -> Any:
         return value
     template = text(field, value)
     try:
-        names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-    except ValueError as error:
-        raise InvalidSpec(
-            field, f"cannot be read: {error}", value=value, advice="Write {{ and }} for braces."
-        ) from None
-    if unknown := sorted(names - set(PLACEHOLDERS)):
+        parts = [part[1:] for part in Formatter().parse(template) if part[1] is not None]
+    except ValueError:
         raise InvalidSpec(
             field,
-            f"has a placeholder that nobody fills in, {{{unknown[0]}}}",
-            advice=f"There are {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}.",
+            "has braces that make no placeholder",
+            value=value,
+            advice="Write %7B and %7D for braces that are part of the URL.",
+        ) from None
+    if unknown := [part for part in parts if part not in _FILLED_IN]:
+        raise InvalidSpec(
+            field,
+            f"has a placeholder that nobody fills in, {{{unknown[0][0]}}}",
+            value=value,
+            advice=f"There are {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, as they are.",
         )
     if not template.startswith(("http://", "https://")):
         raise InvalidSpec(
