@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -9,7 +10,20 @@ from typing import Any
 import pytest
 
 from airflow_kftrain import InvalidSpec, KfTrainError, Replica, UnknownKind
-from airflow_kftrain.errors import shown
+from airflow_kftrain.errors import (
+    ClusterError,
+    Conflict,
+    Expired,
+    Forbidden,
+    NotFound,
+    NotServed,
+    Refused,
+    Unauthorized,
+    Unreachable,
+    shown,
+)
+
+DOING = "create PyTorchJob ml/train-1"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +69,74 @@ def test_the_same_error_can_be_told_by_another_name() -> None:
     assert str(error) == "manifest: not a kind, got 'Pod'. Known are ..."
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            Unreachable(DOING, "nobody answers at 10.0.0.1:6443"),
+            "cannot create PyTorchJob ml/train-1: nobody answers at 10.0.0.1:6443.",
+        ),
+        (
+            Forbidden(DOING, "a right is missing.", advice="Grant it.", code=403),
+            "cannot create PyTorchJob ml/train-1: a right is missing. Grant it.",
+        ),
+        (ClusterError(DOING, "etcd is slow...", code=500), f"cannot {DOING}: etcd is slow."),
+    ],
+)
+def test_an_error_of_a_call_says_what_was_tried_why_not_and_what_to_do(
+    error: ClusterError, text: str
+) -> None:
+    assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "retryable"),
+    [
+        (ClusterError, True),
+        (Unreachable, True),
+        (Unauthorized, True),
+        (Forbidden, False),
+        (Refused, False),
+        (NotFound, False),
+        (NotServed, False),
+        (Conflict, False),
+        (Expired, False),
+    ],
+)
+def test_it_says_whether_the_same_call_may_succeed_later(
+    kind: type[ClusterError], retryable: bool
+) -> None:
+    assert kind(DOING, "no").retryable is retryable
+
+
+def test_what_the_server_did_not_say_is_empty() -> None:
+    error = ClusterError(DOING, "no")
+    assert (error.code, error.reason, error.advice, error.retry_after) == (0, "", "", None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Conflict(DOING, "it is there", advice="Wait.", code=409, reason="AlreadyExists"),
+        UnknownKind("kind", "not a kind", value="Pod", advice="Known are ..."),
+        InvalidSpec("image", "must be given"),
+    ],
+)
+def test_an_error_passes_from_one_process_to_another(error: KfTrainError) -> None:
+    """Airflow runs tasks in processes of their own."""
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
 def test_all_errors_are_of_one_tree() -> None:
     assert issubclass(UnknownKind, InvalidSpec)
     assert issubclass(InvalidSpec, KfTrainError)
+    assert issubclass(ClusterError, KfTrainError)
+    named = {Unreachable, Unauthorized, Forbidden, Refused, NotFound, NotServed, Conflict, Expired}
+    assert set(ClusterError.__subclasses__()) == named
+
+
+def test_a_long_list_in_a_list_is_not_shown_to_the_bottom() -> None:
+    assert shown([[[[1]]]]) == "[[[[...]]]]"
