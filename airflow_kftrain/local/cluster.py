@@ -61,7 +61,8 @@ class LocalCluster:
             _add(store, SERVICE_ACCOUNTS, name, "default")
         for runtime in preinstalled():
             _add(store, CLUSTER_RUNTIMES, "", runtime["metadata"]["name"], **runtime)
-        self._server = ApiServer(store, secrets.token_hex(16), admit(store), port)
+        secret, page_secret = secrets.token_hex(16), secrets.token_hex(16)
+        self._server = ApiServer(store, secret, page_secret, admit(store), port)
         self._ending = AsyncExitStack()
 
     async def __aenter__(self) -> LocalCluster:
@@ -70,7 +71,7 @@ class LocalCluster:
             await ending.enter_async_context(self._server)
             ending.callback(self.kubeconfig.unlink, missing_ok=True)
             self.kubeconfig.touch(0o600)
-            self.kubeconfig.write_text(_kubeconfig(self._server.url))
+            self.kubeconfig.write_text(_kubeconfig(self._server.url, self._server.page_url))
             api = await ending.enter_async_context(ApiClient(Cluster(self._server.url)))
             self._agent = Agent(api, self._settings, self._folder, serves_logs=False)
             self._server.reader.find_log = self._agent.find_log
@@ -122,13 +123,22 @@ def _add(store: Store, resource: Resource, namespace: str, name: str, **fields: 
     store.add(resource, store.create(resource, namespace, given))
 
 
-def _kubeconfig(server: str) -> str:
+def page_of(kubeconfig: Path) -> str:
+    """URL of the page for people of the cluster that wrote this."""
+    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    return str(cluster["extensions"][0]["extension"]["page"])
+
+
+def _kubeconfig(server: str, page: str) -> str:
+    """The page's URL stands where kubeconfigs have room for what clients do not know."""
     context = {"cluster": "local", "user": "local", "namespace": "default"}
+    extension = {"name": "airflow-kftrain", "extension": {"page": page}}
+    cluster = {"server": server, "extensions": [extension]}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "local",
-        "clusters": [{"name": "local", "cluster": {"server": server}}],
+        "clusters": [{"name": "local", "cluster": cluster}],
         "contexts": [{"name": "local", "context": context}],
         "users": [{"name": "local", "user": {}}],
     }

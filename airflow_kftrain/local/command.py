@@ -26,8 +26,9 @@ from airflow_kftrain.local.agent.become import start_of
 from airflow_kftrain.local.agent.logs import CannotRun
 from airflow_kftrain.local.agent.processes import PACKAGE_ROOT
 from airflow_kftrain.local.api_client import ApiClient, ApiFailure, core, read_kubeconfig
-from airflow_kftrain.local.cluster import LocalCluster
+from airflow_kftrain.local.cluster import LocalCluster, page_of
 from airflow_kftrain.local.runs import run_file
+from airflow_kftrain.local.server.page import LINKS
 from airflow_kftrain.local.server.store import HISTORY
 
 _PATIENCE = 30.0
@@ -190,9 +191,15 @@ def _up_detached(given: argparse.Namespace, folder: Path) -> int:
 def _tell(name: str, folder: Path) -> None:
     extra = {"kube_config_path": str(folder / "kubeconfig"), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    page = page_of(folder / "kubeconfig")
     lines = (
+        f"  page:     {page}",
         f"  kubectl:  export KUBECONFIG={folder / 'kubeconfig'}",
         f"  Airflow:  export AIRFLOW_CONN_KUBERNETES_DEFAULT={shlex.quote(connection)}",
+        *(
+            f"  links:    export AIRFLOW__KFTRAIN__{field.upper()}_URL={shlex.quote(page + path)}"
+            for field, path in LINKS.items()
+        ),
         f"  end it:   {_command('down', name)}",
     )
     print("\n".join(lines), flush=True)  # noqa: T201

@@ -31,6 +31,7 @@ from airflow_kftrain.local.server.api_requests import (
     parse,
     read_body,
 )
+from airflow_kftrain.local.server.page import Page
 from airflow_kftrain.local.server.patches import apply_json_patch, merge
 from airflow_kftrain.local.server.refusals import Refusal, bad_request, conflict, forbidden, invalid
 from airflow_kftrain.local.server.resources import (
@@ -59,16 +60,25 @@ Admit = Callable[[Resource, Object, "Object | None"], Object]
 class ApiServer:
     """`async with ApiServer(...)`: serves until the end of the block."""
 
-    def __init__(self, store: Store, secret: str, admit: Admit, port: int = 0) -> None:
+    def __init__(
+        self, store: Store, secret: str, page_secret: str, admit: Admit, port: int = 0
+    ) -> None:
+        """`page_secret`: the path of the page for people, which is no key to the API."""
         self._store = store
         self._prefix = f"/{secret}"
+        self._page_prefix = f"/{page_secret}"
         self._admit = admit
         self.port = port
         self.reader = Reader(store)
+        self._page = Page(store, self.reader, self._page_prefix)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}{self._prefix}"
+
+    @property
+    def page_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self._page_prefix}/"
 
     async def __aenter__(self) -> ApiServer:
         """Raises OSError if the port is in use."""
@@ -89,18 +99,21 @@ class ApiServer:
     # ---- from a request to an answer
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        prefix, path = request.path[: len(self._prefix)], request.path[len(self._prefix) :]
-        known = hmac.compare_digest(prefix.encode(), self._prefix.encode())
-        if not known or path[:1] != "/" or request.headers.get("Host") not in self._own_hosts():
+        if request.headers.get("Host") not in self._own_hosts():
             return _nothing()
+        path, page_path = _below(self._prefix, request), _below(self._page_prefix, request)
         try:
+            if page_path:
+                return await self._page.answer(request, page_path)
+            if not path:
+                return _nothing()
             return await self._answer(request, path.rstrip("/") or "/")
         except Refusal as refusal:
             return answer(refusal.status(), refusal.code)
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:  # a fault of this server; the client waits
-            log.exception("%s %s: a fault of the API server", request.method, path)
+            log.exception("%s %s: a fault of the API server", request.method, path or page_path)
             return answer(Refusal(500, "InternalError", f"Internal error: {error!r}").status(), 500)
 
     def _own_hosts(self) -> tuple[str, str]:
@@ -296,6 +309,13 @@ def _without_status(resource: Resource, given: Object) -> Object:
     if not resource.has_status or resource == NODES:
         return given
     return {key: value for key, value in given.items() if key != "status"}
+
+
+def _below(prefix: str, request: web.Request) -> str:
+    """The path below a secret one; empty for who does not know that."""
+    start, path = request.path[: len(prefix)], request.path[len(prefix) :]
+    known = hmac.compare_digest(start.encode(), prefix.encode())
+    return path if known and path[:1] == "/" else ""
 
 
 def _nothing() -> web.Response:
