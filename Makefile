@@ -21,11 +21,12 @@ test: check ## all checks, then all tests, on the newest Airflow and the embedde
 	$(BIN)/python -m pytest --numprocesses 4 --cov
 
 .PHONY: check
-check: venv ## formatting, lint, types, layers; changes nothing
+check: venv ## formatting, lint, types, layers, the site of the documents; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/mkdocs build --quiet
 
 .PHONY: fmt
 fmt: venv ## format, and mend what ruff can mend
@@ -74,8 +75,9 @@ recordings: control-plane ## write the recordings of that real Kubernetes anew, 
 	$(BIN)/python -m pytest tests/unit/test_recordings.py --write-golden
 
 .PHONY: docs
-docs: venv ## write the generated pages anew
-	$(BIN)/python docs/generate_kinds.py
+docs: venv ## write the generated pages anew, and the site into build/site
+	$(BIN)/python -m docs.generate
+	$(BIN)/mkdocs build --quiet
 
 .PHONY: bench
 bench: venv ## print figures: imports, manifests, statuses; the embedded cluster

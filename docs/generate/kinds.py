@@ -1,12 +1,8 @@
-"""Writes docs/kinds.md from the table of kinds. Run by `make docs`; a test tells when it is due."""
+"""kinds.md, from the table of kinds."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from airflow_kftrain.kinds import KINDS, JobKind
-
-PAGE = Path(__file__).parent / "kinds.md"
 
 SPECS = {
     "PyTorchJob": "`PyTorchJob`",
@@ -79,7 +75,3 @@ def _all_policy_fields() -> list[str]:
 
 def _code(words: list[str] | tuple[str, ...]) -> str:
     return ", ".join(f"`{word}`" for word in words)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
