@@ -4,6 +4,7 @@ KfTrainError
 ├── InvalidSpec            what the author wrote cannot work; nothing has been created
 │   └── UnknownKind        the manifest names a kind or version that this package does not know
 └── ClusterError           a call to the cluster was refused, or nobody answered
+    ├── BadConnection      the Airflow connection is not there, or cannot be used
     ├── Unreachable        no connection: name, port, certificate, time
     ├── Unauthorized       401: the credentials are not taken
     ├── Forbidden          403: a right is missing
@@ -93,6 +94,12 @@ class ClusterError(KfTrainError):
     def __str__(self) -> str:
         advice = f" {self.advice}" if self.advice else ""
         return f"cannot {self.doing}: {self.problem.rstrip('.')}.{advice}"
+
+
+class BadConnection(ClusterError):
+    """What the Airflow connection says of the cluster cannot be used; nothing was sent."""
+
+    retryable = False
 
 
 class Unreachable(ClusterError):

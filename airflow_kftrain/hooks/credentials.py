@@ -1,0 +1,83 @@
+"""What an Airflow connection of type Kubernetes says, as far as cncf's hooks leave it to us."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow_kftrain.errors import BadConnection, ClusterError
+from airflow_kftrain.monitoring.text import one_line
+
+USER_AGENT = "airflow-kftrain"
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+"""An API server gives up after a minute at most; most calls take milliseconds."""
+WATCH_GRACE = 15.0
+"""By so much a watch may overrun: a server that vanished without a word is noticed then."""
+LONGEST_EVENT = 16 << 20
+LONGEST_LOG_LINE = 64 << 10
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SOURCES = ("in_cluster", "kube_config_path", "kube_config")
+
+
+def field(extras: Mapping[str, Any], name: str) -> Any:
+    """Of the connection's extra; old connections have it under a long name."""
+    return extras.get(name) or extras.get(f"extra__kubernetes__{name}") or None
+
+
+def is_on(extras: Mapping[str, Any], name: str) -> bool:
+    value = field(extras, name)
+    return value is True or str(value).strip().lower() in ("true", "1", "yes", "on")
+
+
+def names_no_cluster(extras: Mapping[str, Any]) -> bool:
+    return not any(field(extras, name) for name in _SOURCES)
+
+
+def is_in_pod() -> bool:
+    """What the Kubernetes clients look at, before they read the pod's own token."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def choose_namespace(extras: Mapping[str, Any]) -> str:
+    """The connection's, else that of the pod that we are in, else "default"."""
+    return str(field(extras, "namespace") or _own_namespace() or "default")
+
+
+def _own_namespace() -> str:
+    try:
+        return _POD_NAMESPACE.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def shown_server(host: str) -> str:
+    """Without user and path, which may be keys."""
+    parts = urlsplit(host)
+    place = parts.netloc.rpartition("@")[2] or "the cluster"
+    return f"{parts.scheme}://{place}" if parts.scheme else place
+
+
+def auth_headers(content_type: str) -> dict[str, str]:
+    return {"Accept": "application/json", "Content-Type": content_type, "User-Agent": USER_AGENT}
+
+
+def bad_connection(connection: str | None, error: Exception) -> ClusterError:
+    """For whatever is raised while credentials are made of a connection."""
+    name = f"Airflow connection {connection}" if connection else "the default kubeconfig"
+    kind = type(error).__name__
+    if kind == "AirflowNotFoundException":
+        problem, advice = "there is no such connection", "Make it, of the type Kubernetes."
+    elif "YAML" in kind or "Scanner" in kind or "Parser" in kind or isinstance(error, ValueError):
+        # Such an error quotes what it could not read: a kubeconfig, with its tokens.
+        problem, advice = "its kubeconfig cannot be read", "It has to be YAML or JSON."
+    else:
+        problem, advice = one_line(f"{kind}: {error}"), "Correct it, then try again."
+    found = BadConnection(f"use {name}", problem, advice=advice)
+    # A program that fetches a token may fail for a while.
+    found.retryable = "exec" in str(error)
+    return found

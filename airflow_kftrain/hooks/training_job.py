@@ -1,0 +1,252 @@
+"""The hook of workers: talks to the cluster of an Airflow connection, and waits for the answers.
+
+It holds cncf's hook for the credentials, so that every kind of connection works, and makes its own
+calls. Not for an event loop: that is training_job_async.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from airflow_kftrain.errors import ClusterError
+from airflow_kftrain.hooks import api_calls, credentials, talks
+from airflow_kftrain.hooks.answers import Answer, Body, Lines, check, read_answer, unreachable
+from airflow_kftrain.hooks.api_calls import Call, LogQuery
+from airflow_kftrain.hooks.talks import Dice, Objects, Pause, Talk
+from airflow_kftrain.job_state import read_mapping, read_mappings, read_text
+from airflow_kftrain.kinds import JobKind
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class TrainingJobHook:
+    """Jobs of one cluster. All its methods raise ClusterError."""
+
+    def __init__(self, connection: str | None) -> None:
+        """Nothing is read or sent before the first call. None: the default kubeconfig, or the
+        pod's own account."""
+        self.connection = connection
+        self._dice = Dice()
+        self._lock = threading.Lock()
+        self._held: Any = None
+        self._mpi_version = ""
+
+    def namespace(self) -> str:
+        """Where jobs go whose author names no namespace."""
+        return credentials.choose_namespace(self._extras())
+
+    def resolve_mpi_version(self) -> str:
+        """Which MPIJob the cluster serves: "v2beta1" or "v1"; raises NotServed."""
+        if not self._mpi_version:
+            self._mpi_version = self.talk(talks.mpi_version(self._dice))
+        return self._mpi_version
+
+    def submit(self, kind: JobKind, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """The job as created, or as an earlier call for the same owner created it."""
+        return self.talk(talks.submit(kind, manifest, self._dice))
+
+    def get(self, kind: JobKind, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._dice))
+
+    def list(self, kind: JobKind, namespace: str, selector: str = "") -> Iterator[dict[str, Any]]:
+        """In pages, which are fetched as they are needed."""
+        token, limit = "", talks.FIRST_PAGE
+        while True:
+            call = api_calls.list_page(kind, namespace, selector, limit=limit, token=token)
+            answer = self.talk(
+                talks.patiently(call, self._dice.clock() + talks.PATIENCE, self._dice)
+            )
+            page = read_answer(call, answer)
+            items = read_mappings(page.get("items"))
+            yield from (dict(item) for item in items)
+            token = read_text(read_mapping(page.get("metadata")).get("continue"))
+            if not token:
+                return
+            limit = talks.next_limit(answer, len(items))
+
+    def patch(
+        self, kind: JobKind, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """A merge patch; with `metadata.resourceVersion` in it, Conflict if the job has changed."""
+        return self.talk(talks.ask(api_calls.patch_job(kind, namespace, name, patch), self._dice))
+
+    def delete(
+        self,
+        kind: JobKind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        foreground: bool = False,
+    ) -> bool:
+        """False if that job is gone already; Conflict if it is not in this version any more."""
+        call = api_calls.delete_job(
+            kind,
+            namespace,
+            name,
+            uid=uid,
+            resource_version=resource_version,
+            foreground=foreground,
+        )
+        return self.talk(talks.delete(call, self._dice))
+
+    def pods(self, kind: JobKind, namespace: str, name: str) -> Objects:
+        """Of a job, at most a thousand."""
+        return self.talk(talks.pods(kind, namespace, name, self._dice))
+
+    def events(self, namespace: str, about: Sequence[str]) -> Objects:
+        """About the first few of these uids or names, oldest first; none if that is forbidden."""
+        return self.talk(talks.events(namespace, about, self._dice))
+
+    def log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        previous: bool = False,
+        tail_lines: int | None = None,
+        limit_bytes: int | None = None,
+        since: datetime | None = None,
+        timestamps: bool = False,
+    ) -> str:
+        """With `tail_lines`, `limit_bytes` keeps the end of them, else the beginning."""
+        asked = LogQuery(
+            namespace, pod, container, previous, tail_lines, limit_bytes, since, timestamps
+        )
+        return self.talk(talks.ask_for_text(api_calls.read_log(asked), self._dice))
+
+    def follow_log(
+        self, namespace: str, pod: str, container: str, *, since: datetime | None = None
+    ) -> Iterator[str]:
+        """Line by line as it is written, until the container ends."""
+        asked = LogQuery(namespace, pod, container, since=since, follow=True)
+        call = api_calls.read_log(asked)
+        response = self._open(call, None)
+        lines = Lines(credentials.LONGEST_LOG_LINE)
+        try:
+            if response.status >= 300:
+                check(call, self._read(call, response))
+            for piece in response.stream(1 << 16):
+                yield from (line.decode("utf-8", "replace") for line in lines.feed(piece))
+            yield from (line.decode("utf-8", "replace") for line in lines.rest())
+        except _library_errors() as error:
+            raise self._unreachable(call, error) from error
+        finally:
+            response.close()
+
+    def ask(self, call: Call) -> dict[str, Any]:
+        """What is answered to one call of api_calls."""
+        return self.talk(talks.ask(call, self._dice))
+
+    def talk(self, talk: Talk[T]) -> T:
+        """Carries calls and answers to and fro."""
+        try:
+            step = next(talk)
+            while True:
+                if isinstance(step, Pause):
+                    _log.warning("%s Trying again in %.0f s.", step.why, step.seconds)
+                    time.sleep(step.seconds)
+                    step = talk.send(None)
+                    continue
+                try:
+                    answer = self._send(step)
+                except ClusterError as error:
+                    step = talk.throw(error)
+                else:
+                    step = talk.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _send(self, call: Call) -> Answer:
+        client = self._client()
+        answer = self._exchange(call)
+        if answer.status == 401:
+            self._forget(client)
+            answer = self._exchange(call)
+        return answer
+
+    def _exchange(self, call: Call) -> Answer:
+        response = self._open(call, credentials.ANSWER_SECONDS)
+        try:
+            return self._read(call, response)
+        except _library_errors() as error:
+            raise self._unreachable(call, error) from error
+        finally:
+            response.close()
+
+    def _read(self, call: Call, response: Any) -> Answer:
+        body = Body(call)
+        for piece in response.stream(1 << 16):
+            body.feed(piece)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, headers, body.text())
+
+    def _open(self, call: Call, seconds: float | None) -> Any:
+        from urllib3 import Timeout
+
+        client = self._client()
+        headers = credentials.auth_headers(call.content_type)
+        client.update_params_for_auth(headers, [], ["BearerToken"])
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        try:
+            return client.rest_client.pool_manager.request(
+                call.method,
+                client.configuration.host.rstrip("/") + call.path + query,
+                body=None if call.body is None else json.dumps(call.body),
+                headers=headers,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=Timeout(connect=credentials.CONNECT_SECONDS, read=seconds),
+            )
+        except _library_errors() as error:
+            raise self._unreachable(call, error) from error
+
+    def _unreachable(self, call: Call, error: BaseException) -> ClusterError:
+        return unreachable(call, credentials.shown_server(self._client().configuration.host), error)
+
+    def _client(self) -> Any:
+        with self._lock:
+            if self._held is None:
+                try:
+                    self._held = _cncf_hook(self.connection).get_conn()
+                except Exception as error:
+                    raise credentials.bad_connection(self.connection, error) from error
+            return self._held
+
+    def _forget(self, client: Any) -> None:
+        """Its credentials are not taken any more: the next call makes them anew."""
+        with self._lock:
+            if self._held is client:
+                self._held = None
+
+    def _extras(self) -> dict[str, Any]:
+        try:
+            return dict(_cncf_hook(self.connection).conn_extras)
+        except Exception as error:
+            raise credentials.bad_connection(self.connection, error) from error
+
+
+def _cncf_hook(connection: str | None) -> Any:
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+    hook = KubernetesHook(conn_id=connection)
+    hook.conn_id = connection  # else None would be the connection kubernetes_default
+    return hook
+
+
+def _library_errors() -> tuple[type[Exception], ...]:
+    from urllib3.exceptions import HTTPError
+
+    return (HTTPError, OSError)
