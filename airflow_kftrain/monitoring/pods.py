@@ -94,6 +94,8 @@ class PodState(NamedTuple):
     leads: bool = False
     """The training stands and falls with it, and its log tells the story; so with each pod where
     all are alike."""
+    container: str = ""
+    """Name of its main container: the one whose log tells the story, and that leaves the result."""
     phase: str = ""
     runs: bool = False
     """Its main container does: the phase is Running in a crash loop, too."""
@@ -123,7 +125,9 @@ def read_pod(kind: JobKind, pod: object) -> PodState:
     selectors = kind.selectors
     phase = read_text(status.get("phase"))
     conditions = _read_conditions(status)
-    containers = _read_containers(kind, read_mapping(root.get("spec")), status)
+    spec = read_mapping(root.get("spec"))
+    main = _main_container(kind, spec, status)
+    containers = _read_containers(main, spec, status)
     created = read_time(metadata.get("creationTimestamp"))
     born = read_time(status.get("startTime")) or created
     deleted = _read_deletion(metadata)
@@ -137,6 +141,7 @@ def read_pod(kind: JobKind, pod: object) -> PodState:
         role=read_text(labels.get(selectors.role)) if selectors.role else only_role,
         index=index,
         leads=_is_selected(labels, selectors.leader),
+        container=main,
         phase=phase,
         runs=comes_up and any(item.runs for item in containers if item.part == "main"),
         created=created,
@@ -210,16 +215,19 @@ def _read_conditions(status: Mapping[str, Any]) -> Mapping[str, _Condition]:
     }
 
 
+def _main_container(kind: JobKind, spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """A kind names it, or means the first; the list of statuses has another order."""
+    listed = read_mappings(spec.get("containers")) or read_mappings(status.get("containerStatuses"))
+    names = [read_text(item.get("name")) for item in listed]
+    return kind.container if kind.container in names else next(iter(names), "")
+
+
 def _read_containers(
-    kind: JobKind, spec: Mapping[str, Any], status: Mapping[str, Any]
+    main: str, spec: Mapping[str, Any], status: Mapping[str, Any]
 ) -> list[_Container]:
     """The main container first, then the others that run, then those that come before."""
     running = read_mappings(status.get("containerStatuses"))
     initial = read_mappings(status.get("initContainerStatuses"))
-    names = [read_text(item.get("name")) for item in read_mappings(spec.get("containers"))]
-    # A kind names its main container, or means the first; the list of statuses has another order.
-    names = names or [read_text(item.get("name")) for item in running]
-    main = kind.container if kind.container in names else next(iter(names), "")
     specs = {
         read_text(item.get("name")): item
         for key in ("containers", "initContainers")
