@@ -1,0 +1,183 @@
+"""Follows one selection of objects for as long as it is let: list, watch, and go on after trouble.
+
+list in pages -> watch from its version -> watch ends -> watch on from the last version told
+                                        -> 410       -> list anew
+                                        -> forbidden -> list now and then instead
+                                        -> trouble   -> again, later each time, with chance in it
+
+What becomes of the objects is for its sink to say. A stream ends only when it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from airflow_kftrain.errors import ClusterError, Expired, Forbidden, KfTrainError
+from airflow_kftrain.job_state import read_mapping, read_text
+
+WATCH_SECONDS = 150.0
+"""A connection that died in silence is noticed after so long."""
+LIST_AGAIN_SECONDS = 600.0
+"""A watch may miss something: the whole is looked at again."""
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_SHUT_PAUSE = 300.0
+"""Until a right that is missing is asked for again."""
+_SLICE_SECONDS = 0.005
+"""Objects are taken for so long at a stretch, then the event loop has its turn."""
+
+
+class Sink(Protocol):
+    """What takes the objects. A list is told as begin, put..., complete."""
+
+    def begin(self) -> None: ...
+
+    def put(self, item: Mapping[str, Any]) -> None: ...
+
+    def drop(self, item: Mapping[str, Any]) -> None:
+        """It left the selection; as it was last."""
+
+    def complete(self) -> None:
+        """What was not put since `begin` is not there."""
+
+    def changed(self) -> None:
+        """The stream's `problem` or `polls` is another one."""
+
+
+class Source(Protocol):
+    """Where the objects come from."""
+
+    async def snapshot(self) -> tuple[str, AsyncIterator[dict[str, Any]]]: ...
+
+    def watch(self, version: str, seconds: float) -> AsyncIterator[tuple[str, dict[str, Any]]]: ...
+
+
+class Problem(NamedTuple):
+    """Why a stream brings nothing now."""
+
+    error: KfTrainError
+    since: float
+    """By the clock of the loop."""
+    is_final: bool
+    """It will not pass by itself: nobody should wait for it."""
+
+
+class Stream:
+    def __init__(self, source: Source, sink: Sink, poll_seconds: Callable[[], float]) -> None:
+        self._source = source
+        self._sink = sink
+        self._poll_seconds = poll_seconds
+        self._version = ""
+        """The last that was told."""
+        self._failures = 0
+        self._slice_began = 0.0
+        self.synced = False
+        """The whole selection has been listed at least once."""
+        self.problem: Problem | None = None
+        self.polls: ClusterError | None = None
+        """Why it lists now and then instead of watching."""
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._from_a_list()
+            except Expired:
+                await asyncio.sleep(jittered(_FIRST_PAUSE))
+            except KfTrainError as error:
+                await asyncio.sleep(self._fail(error))
+            except Exception as error:  # noqa: BLE001  # a stream that dies hangs all its tasks
+                doing = "follow the jobs"
+                wrapped = ClusterError(doing, f"{type(error).__name__} in airflow-kftrain: {error}")
+                await asyncio.sleep(self._fail(wrapped))
+
+    async def _from_a_list(self) -> None:
+        """List, and watch until it is time to list again."""
+        now = asyncio.get_running_loop().time
+        await self._list()
+        again = now() + jittered(LIST_AGAIN_SECONDS)
+        broken = False
+        while now() < again:
+            began = now()
+            try:
+                await self._watch()
+                broken = False
+                pause = 0.0 if now() - began > 1.0 else _FIRST_PAUSE
+            except Expired:
+                raise
+            except Forbidden as error:
+                self._polls(error)
+                await asyncio.sleep(jittered(self._poll_seconds()))
+                return
+            except ClusterError as error:
+                # Once it may go on where it stood. Who is away for longer may have forgotten that,
+                # or be another server.
+                if broken:
+                    raise
+                broken, pause = True, error.retry_after or _FIRST_PAUSE
+            await asyncio.sleep(jittered(pause))
+
+    async def _list(self) -> None:
+        self._version, items = await self._source.snapshot()
+        self._sink.begin()
+        async for item in items:
+            self._sink.put(item)
+            await self._breathe()
+        self._sink.complete()
+        self._works()
+
+    async def _watch(self) -> None:
+        events = self._source.watch(self._version, jittered(WATCH_SECONDS))
+        try:
+            async for kind, item in events:
+                if kind == "DELETED":
+                    self._sink.drop(item)
+                elif kind in ("ADDED", "MODIFIED"):
+                    self._sink.put(item)
+                told = read_text(read_mapping(item.get("metadata")).get("resourceVersion"))
+                self._version = told or self._version
+                self._works()
+                await self._breathe()
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]  # all our sources are generators
+
+    async def _breathe(self) -> None:
+        """What is read from a buffer does not wait by itself."""
+        now = asyncio.get_running_loop().time
+        if now() - self._slice_began > _SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._slice_began = now()
+
+    def _works(self) -> None:
+        self._failures = 0
+        first, self.synced = not self.synced, True
+        if self.problem is not None or first:
+            self.problem = None
+            self._sink.changed()
+
+    def _polls(self, error: ClusterError) -> None:
+        if self.polls is None:
+            self.polls = error
+            self._sink.changed()
+
+    def _fail(self, error: KfTrainError) -> float:
+        """Remembers the trouble; seconds until the next try. What heals within seconds never
+        comes here: the hook has tried for a while."""
+        final = not getattr(error, "retryable", False)
+        before = self.problem
+        since = before.since if before else asyncio.get_running_loop().time()
+        self.problem = Problem(error, since, final)
+        if before is None or before.is_final != final:
+            self._sink.changed()
+        self._failures += 1
+        if final:
+            return jittered(_SHUT_PAUSE)
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10))
+        return max(getattr(error, "retry_after", None) or 0.0, jittered(pause))
+
+
+def jittered(seconds: float) -> float:
+    """Triggerers that lost their server in one moment shall not come back in one."""
+    return seconds * random.uniform(0.75, 1.25)
