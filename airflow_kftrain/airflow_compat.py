@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
+
+from airflow_kftrain.ownership import TaskState
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -24,8 +27,12 @@ if TYPE_CHECKING:
         def map_index(self) -> int | None: ...
 
 
+T = TypeVar("T")
+
 # What Airflow itself takes for the address of its API server when none is configured.
 _UNCONFIGURED = "localhost:8080"
+# Names that every machine has for itself: as a base URL they tell no Airflow from another.
+_LOOPBACK = frozenset({"localhost", "0.0.0.0", "::", "::1"})
 
 
 def airflow_instance() -> str:
@@ -35,6 +42,15 @@ def airflow_instance() -> str:
     `localhost:8080`: Airflows that leave both unset share one name.
     """
     return _option("kftrain", "instance") or _place(_option("api", "base_url")) or _UNCONFIGURED
+
+
+def instance_is_configured() -> bool:
+    """Whether that name is this Airflow's alone, as far as its configuration can tell. Without,
+    another Airflow's task that nobody knows here looks like one that is gone."""
+    if _option("kftrain", "instance"):
+        return True
+    host = urlsplit(f"//{_place(_option('api', 'base_url'))}").hostname or ""
+    return bool(host) and host not in _LOOPBACK and not host.startswith("127.")
 
 
 def link_option(name: str) -> str:
@@ -86,6 +102,53 @@ def redacted(value: Any) -> Any:
     return redact(value)
 
 
+def has_trigger_on_kill() -> bool:
+    """Whether a trigger is told that its task was ended from outside (since Airflow 3.3). Where it
+    is not, all it has is `cleanup`, which is called at every end."""
+    from airflow.triggers.base import BaseTrigger
+
+    return hasattr(BaseTrigger, "on_kill")
+
+
+async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> TaskState:
+    """The state of any task instance, asked from a trigger. Raises whatever goes wrong: only an
+    answer without the task instance means that there is none."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = await _in_thread(
+        RuntimeTaskInstance.get_task_states,
+        dag_id=dag_id,
+        run_ids=[run_id],
+        task_ids=[task_id],
+        map_index=map_index,
+    )
+    key = task_id if map_index < 0 else f"{task_id}_{map_index}"
+    found = states.get(run_id, {})
+    return TaskState(True, found[key]) if key in found else TaskState(exists=False)
+
+
+def stored_task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> TaskState:
+    """The same on a machine of Airflow's own, for command lines.
+
+    They read the metadata database, as `airflow tasks state` does: it works with every auth
+    manager and while the API server is down. The REST API would need a user and a token of
+    whichever auth manager there is; only code of tasks and DAGs is kept from the database.
+    """
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    of_task = select(TaskInstance.state).where(
+        TaskInstance.dag_id == dag_id,
+        TaskInstance.run_id == run_id,
+        TaskInstance.task_id == task_id,
+        TaskInstance.map_index == map_index,
+    )
+    with create_session() as session:
+        row = session.execute(of_task).one_or_none()
+    return TaskState(exists=False) if row is None else TaskState(True, row.state)
+
+
 async def push_xcom(instance: InstanceKey, key: str, value: Any, *, link: bool) -> None:
     """Stores an XCom of a task that is deferred, from its trigger."""
     from airflow.sdk.bases.xcom import BaseXCom
@@ -94,11 +157,11 @@ async def push_xcom(instance: InstanceKey, key: str, value: Any, *, link: bool) 
     place = _place_of(instance)
     if link:
         # There is no asynchronous one that goes past the XCom backend.
-        await asyncio.to_thread(BaseXCom._set_xcom_in_db, key, value, **place)
+        await _in_thread(BaseXCom._set_xcom_in_db, key, value, **place)
     elif hasattr(XCom, "aset"):
         await XCom.aset(key, value, **place)
     else:  # Airflow 3.1, 3.2
-        await asyncio.to_thread(XCom.set, key, value, **place)
+        await _in_thread(XCom.set, key, value, **place)
 
 
 def push_link(instance: InstanceKey, key: str, url: str) -> None:
@@ -115,6 +178,20 @@ def stored_link(instance: InstanceKey, key: str) -> str:
 
     stored = BaseXCom._get_xcom_db_ref(key=key, **_place_of(instance)).value
     return stored if isinstance(stored, str) else ""
+
+
+async def _in_thread(call: Callable[..., T], *args: Any, **named: Any) -> T:
+    """A call that talks to Airflow and blocks, from a trigger.
+
+    By asgiref, since a call in Airflow 3.1 finds the way back to the triggerer's event loop by it
+    alone. Shielded, since a call that is given up half-way leaves its answer there for the next
+    one to read, of whichever trigger that is.
+    """
+    from asgiref.sync import sync_to_async
+
+    threaded: Any = sync_to_async(call, thread_sensitive=False)
+    done: T = await asyncio.shield(threaded(*args, **named))
+    return done
 
 
 def _place_of(instance: InstanceKey) -> dict[str, Any]:

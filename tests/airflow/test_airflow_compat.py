@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kftrain.airflow_compat import airflow_instance
+from airflow_kftrain.airflow_compat import airflow_instance, instance_is_configured
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +44,31 @@ def test_else_the_base_url_does(
 
 def test_nothing_configured_is_where_airflow_itself_looks_for_its_server() -> None:
     assert airflow_instance() == "localhost:8080"
+
+
+@pytest.mark.parametrize(
+    ("option", "base_url", "configured"),
+    [
+        ("ml-production", "", True),
+        ("localhost", "", True),
+        ("", "https://airflow.example.com", True),
+        ("", "airflow.example.com:8080/team", True),
+        ("", "http://10.0.0.1:8080", True),
+        ("", "http://[2001:db8::1]/", True),
+        # What every machine calls itself names no Airflow.
+        ("", "", False),
+        (" ", "/", False),
+        ("", "http://localhost:8080", False),
+        ("", "https://user:secret@LOCALHOST/airflow", False),
+        ("", "http://127.0.0.1:28080", False),
+        ("", "http://127.1.2.3", False),
+        ("", "http://[::1]:8080", False),
+        ("", "http://0.0.0.0:8080", False),
+    ],
+)
+def test_only_a_name_that_others_cannot_have_too_is_configured(
+    monkeypatch: pytest.MonkeyPatch, option: str, base_url: str, configured: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW__KFTRAIN__INSTANCE", option)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    assert instance_is_configured() is configured
