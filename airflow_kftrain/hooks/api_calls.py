@@ -14,6 +14,9 @@ from airflow_kftrain.kinds import JobKind
 MANAGER = "airflow-kftrain"
 """Who changed a field, as `managedFields` tells it."""
 
+ALL_NAMESPACES = "*"
+"""For lists alone."""
+
 _LONGEST_TAIL = 16 << 20
 _NAME = re.compile("[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -220,12 +223,16 @@ def _call(
     query: Mapping[str, str] = _NO_QUERY,
     body: Any = None,
 ) -> Call:
-    _check_name("namespace", namespace)
-    path = f"{_root(kind.group, kind.version)}/namespaces/{namespace}/{kind.plural}"
+    root, where = _root(kind.group, kind.version), f"namespace {namespace}"
+    if namespace == ALL_NAMESPACES and not name:
+        path, where = f"{root}/{kind.plural}", "all namespaces"
+    else:
+        _check_name("namespace", namespace)
+        path = f"{root}/namespaces/{namespace}/{kind.plural}"
     if name:
         _check_name("name", name)
         path += f"/{name}" if in_path else ""
-    what = f"{kind.kind} {namespace}/{name}" if name else f"{kind.kind}s in namespace {namespace}"
+    what = f"{kind.kind} {namespace}/{name}" if name else f"{kind.kind}s in {where}"
     return Call(
         method=_METHODS[verb],
         path=path,
