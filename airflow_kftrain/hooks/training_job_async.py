@@ -306,7 +306,9 @@ class _Client:
         from aiohttp import ClientTimeout
 
         headers = credentials.auth_headers(call.content_type)
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        waits = self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        if waits is not None:  # kubernetes_asyncio 30 does not wait
+            await waits
         rest = self._api.rest_client
         options = {
             "proxy": getattr(rest, "proxy", None),
