@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 
 _HELP = """\
-usage: airflow-kftrain local up | run | status | kubeconfig | down
+usage: airflow-kftrain COMMAND ...
 
   local    a cluster on this machine, for trying: airflow-kftrain local --help
+  sweep    lists living jobs and their tasks, deletes orphans: airflow-kftrain sweep --help
 """
 
 
@@ -17,6 +18,10 @@ def main(words: list[str] | None = None) -> int:
         from airflow_kftrain.local.command import main as local
 
         return local(words[1:])
+    if words[:1] == ["sweep"]:
+        from airflow_kftrain.commands.sweep import main as sweep
+
+        return sweep(words[1:])
     asked = words in (["--help"], ["-h"])
     print(_HELP, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2

@@ -64,10 +64,12 @@ async def sweeper(
     asked = look_up.look_up if isinstance(look_up, Airflow) else look_up
     hook = AsyncTrainingJobHook(CONNECTION)
     made = Sweeper(hook, look_up=asked, grace=timedelta(seconds=grace), pause=pause)
-    try:
-        yield made
-    finally:
+    yield made
+    if made._work is not None:
+        # A call that is cut off leaves its connection to be closed.
+        await asyncio.wait({made._work}, timeout=2)
         made.close()
+        await asyncio.sleep(0.1)
 
 
 def seen(sweeper: Sweeper, job: Job, *, soon: bool = False) -> None:
