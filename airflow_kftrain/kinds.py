@@ -34,6 +34,8 @@ class Role(NamedTuple):
     """As the author writes it."""
     pod: str = "{job}-{role}-{index}"
     """Longest name that is made from the job's: it has to fit into 63 characters."""
+    named: bool = True
+    """Its pods have this very name; those of a batch Job get five random characters more."""
     single: bool = False
     """Exactly one, and the count has to be written."""
     needed: bool = False
@@ -258,6 +260,7 @@ MPI_JOB_V1 = MPI_JOB_V1._replace(
 MPI_JOB_V2 = MPI_JOB_V1._replace(
     version="v2beta1",
     operator="mpi-operator",
+    roles=(_MPI_LAUNCHER._replace(named=False), _MPI_WORKER),
     selectors=Selectors(
         pods=f"{_V1_LABELS}/job-name={{name}}",
         leader=f"{_V1_LABELS}/job-role=launcher",
@@ -290,7 +293,7 @@ TRAIN_JOB = JobKind(
     plural="trainjobs",
     operator="Kubeflow Trainer",
     roles=tuple(
-        Role(step, step, pod="{job}-{role}-0-{index}-xxxxx")
+        Role(step, step, pod="{job}-{role}-0-{index}-xxxxx", named=False)
         for step in ("node", "launcher", "dataset-initializer", "model-initializer")
     ),
     selectors=Selectors(
@@ -350,7 +353,7 @@ BATCH_JOB = JobKind(
     plural="jobs",
     operator="Kubernetes itself",
     # A worker is what the author of a single-node job wrote.
-    roles=(Role("node", "worker", pod="{job}-{index}"),),
+    roles=(Role("node", "worker", pod="{job}-{index}", named=False),),
     selectors=Selectors(
         pods="batch.kubernetes.io/job-name={name}",
         leader="",

@@ -45,7 +45,7 @@ def load_yaml(field: str, source: Any) -> Any:
         return source
     if is_path(source):
         path = source.strip()
-        return _parse(field, _read_file(field, path), path)
+        return _parse(field, read_file(field, path), path)
     return _parse(field, dedent(source), "the text")
 
 
@@ -60,12 +60,12 @@ def _read_pod(field: str, pod: Pod) -> Pod:
     if not isinstance(pod.template_file, str):
         return pod
     field = f"{field}.template_file"
-    text = _read_file(field, pod.template_file)
+    text = read_file(field, pod.template_file)
     read: Any = _parse(field, text, pod.template_file)
     return pod._replace(template_file=read)
 
 
-def _read_file(field: str, path: str) -> str:
+def read_file(field: str, path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
