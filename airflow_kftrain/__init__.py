@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from airflow_kftrain.errors import UnknownKind as UnknownKind
     from airflow_kftrain.manifests import build_manifest as build_manifest
     from airflow_kftrain.manifests.identity import Owner as Owner
+    from airflow_kftrain.operators.mpi_job import HorovodJobOperator as HorovodJobOperator
+    from airflow_kftrain.operators.mpi_job import MPIJobOperator as MPIJobOperator
+    from airflow_kftrain.operators.pytorch_job import PyTorchJobOperator as PyTorchJobOperator
+    from airflow_kftrain.operators.raw_manifest import TrainingJobOperator as TrainingJobOperator
+    from airflow_kftrain.operators.tf_job import TFJobOperator as TFJobOperator
+    from airflow_kftrain.operators.train_job import TrainJobOperator as TrainJobOperator
+    from airflow_kftrain.sensors import TrainingJobSensor as TrainingJobSensor
     from airflow_kftrain.specs.elastic import Elastic as Elastic
     from airflow_kftrain.specs.env import FromConfigMap as FromConfigMap
     from airflow_kftrain.specs.env import FromField as FromField
@@ -50,6 +57,7 @@ _MODULES = {
     "FromSecret": "specs.env",
     "Horovod": "specs.mpi_job",
     "HorovodJob": "specs.mpi_job",
+    "HorovodJobOperator": "operators.mpi_job",
     "Initializer": "specs.train_job",
     "InvalidSpec": "errors",
     "KfTrainError": "errors",
@@ -57,10 +65,12 @@ _MODULES = {
     "Links": "specs.lifecycle",
     "Logs": "specs.lifecycle",
     "MPIJob": "specs.mpi_job",
+    "MPIJobOperator": "operators.mpi_job",
     "Owner": "manifests.identity",
     "Placement": "specs.pods",
     "Pod": "specs.pods",
     "PyTorchJob": "specs.pytorch_job",
+    "PyTorchJobOperator": "operators.pytorch_job",
     "RawManifest": "specs.raw_manifest",
     "Replica": "specs.replicas",
     "Resources": "specs.resources",
@@ -69,8 +79,12 @@ _MODULES = {
     "SchedulingPolicy": "specs.policies",
     "Source": "specs.train_job",
     "TFJob": "specs.tf_job",
+    "TFJobOperator": "operators.tf_job",
     "Timeouts": "specs.timeouts",
     "TrainJob": "specs.train_job",
+    "TrainJobOperator": "operators.train_job",
+    "TrainingJobOperator": "operators.raw_manifest",
+    "TrainingJobSensor": "sensors",
     "UnknownKind": "errors",
     "build_manifest": "manifests",
 }

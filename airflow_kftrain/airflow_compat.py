@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.ownership import TaskState
 
 if TYPE_CHECKING:
@@ -85,6 +87,49 @@ def is_unmapping(operator: object) -> bool:
     """Whether the operator is being made for one task of `.partial().expand()`, when that runs; at
     parse no such operator is made at all."""
     return bool(getattr(operator, "_BaseOperator__from_mapped", False))
+
+
+def unmapped(task: Any, context: dict[str, Any]) -> Any:
+    """The operator of a task; of a mapped one, that of the task instance in the context. Its
+    templates are not rendered."""
+    if not hasattr(task, "_expand_mapped_kwargs"):
+        return task
+    arguments, _ = task._expand_mapped_kwargs(context)
+    return task.unmap(arguments)
+
+
+def find_dag(dag_id: str) -> Any:
+    """A DAG of the DAG folder, parsed here. Raises InvalidSpec."""
+    try:
+        module = import_module("airflow.dag_processing.dagbag")
+    except ImportError:  # Airflow 3.1
+        module = import_module("airflow.models.dagbag")
+    bag = module.DagBag()
+    if dag_id in bag.dags:
+        return bag.dags[dag_id]
+    broken = "; ".join(
+        f"{path}: {text.strip().splitlines()[-1]}" for path, text in bag.import_errors.items()
+    )
+    advice = f"Files that cannot be parsed: {broken}" if broken else "Look at `airflow dags list`."
+    raise InvalidSpec("", f"{bag.dag_folder} has no DAG {dag_id!r}", advice=advice)
+
+
+def accessors() -> dict[str, Any]:
+    """What templates find under `var`, `conn` and `macros`."""
+    from airflow.sdk.execution_time.context import (
+        ConnectionAccessor,
+        MacrosAccessor,
+        VariableAccessor,
+    )
+
+    return {
+        "var": {
+            "json": VariableAccessor(deserialize_json=True),
+            "value": VariableAccessor(deserialize_json=False),
+        },
+        "conn": ConnectionAccessor(),
+        "macros": MacrosAccessor(),
+    }
 
 
 def hides(name: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_INTEGRATION = "Kubeflow Trainer"
+
 
 def get_provider_info() -> dict[str, Any]:
     return {
@@ -15,10 +17,24 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "integrations": [
             {
-                "integration-name": "Kubeflow Trainer",
+                "integration-name": _INTEGRATION,
                 "external-doc-url": "https://www.kubeflow.org/docs/components/trainer/",
                 "tags": ["software"],
             }
+        ],
+        "operators": _modules(
+            "operators.mpi_job",
+            "operators.pytorch_job",
+            "operators.raw_manifest",
+            "operators.tf_job",
+            "operators.train_job",
+        ),
+        "sensors": _modules("sensors"),
+        "hooks": _modules("hooks.training_job", "hooks.training_job_async"),
+        "triggers": _modules("triggers.training_job"),
+        "extra-links": [
+            f"airflow_kftrain.links.{name}"
+            for name in ("TrainingJobLink", "LeaderLogsLink", "WorkerLogsLink", "DashboardLink")
         ],
         "config": {
             "kftrain": {
@@ -58,6 +74,11 @@ def get_provider_info() -> dict[str, Any]:
             },
         },
     }
+
+
+def _modules(*names: str) -> list[dict[str, Any]]:
+    modules = [f"airflow_kftrain.{name}" for name in names]
+    return [{"integration-name": _INTEGRATION, "python-modules": modules}]
 
 
 def _link(button: str, example: str, more: str = "") -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import distribution, entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import airflow_kftrain
+from airflow_kftrain.links import LINKS
 from airflow_kftrain.provider_info import get_provider_info
 
 VERSION = distribution("airflow-kftrain").version
@@ -61,6 +64,25 @@ def test_airflow_knows_the_option(airflow_home: Path) -> None:
 def test_provider_info_is_what_airflow_asks_for() -> None:
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+def test_provider_info_names_what_there_is() -> None:
+    info = get_provider_info()
+    listed = [
+        module
+        for part in ("operators", "sensors", "hooks", "triggers")
+        for entry in info[part]
+        for module in entry["python-modules"]
+    ]
+    for module in listed:
+        import_module(module)
+    known = {
+        getattr(airflow_kftrain, name).__module__
+        for name in airflow_kftrain.__all__
+        if name.endswith(("Operator", "Sensor"))
+    }
+    assert known <= set(listed)
+    assert info["extra-links"] == [f"airflow_kftrain.links.{type(link).__name__}" for link in LINKS]
 
 
 def test_provider_info_has_the_name_of_the_distribution() -> None:

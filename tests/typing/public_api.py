@@ -18,14 +18,20 @@ from airflow_kftrain import (
     FromSecret,
     Horovod,
     HorovodJob,
+    HorovodJobOperator,
     Initializer,
     InvalidSpec,
     KfTrainError,
+    Lifecycle,
+    Links,
+    Logs,
     MPIJob,
+    MPIJobOperator,
     Owner,
     Placement,
     Pod,
     PyTorchJob,
+    PyTorchJobOperator,
     RawManifest,
     Replica,
     Resources,
@@ -34,8 +40,12 @@ from airflow_kftrain import (
     SchedulingPolicy,
     Source,
     TFJob,
+    TFJobOperator,
     Timeouts,
+    TrainingJobOperator,
+    TrainingJobSensor,
     TrainJob,
+    TrainJobOperator,
     UnknownKind,
     build_manifest,
 )
@@ -147,6 +157,50 @@ def building() -> None:
         assert_type((error.problem, error.advice, error.value), tuple[str, str, object])
     except KfTrainError:
         pass
+
+
+def operators() -> None:
+    train = PyTorchJobOperator(
+        task_id="train",
+        image="img",
+        command=["python", "train.py", "--day", "{{ ds }}"],
+        workers="{{ params.workers }}",
+        container_resources=Resources(cpu=8, memory="32Gi", gpu=1),
+        run_policy=RunPolicy(clean_pods="Running"),
+        namespace="ml",
+        kubernetes_conn_id=None,
+        deferrable=True,
+        wait_for_completion=True,
+        poll_interval=timedelta(minutes=2),
+        timeouts=Timeouts(startup=None),
+        lifecycle=Lifecycle(on_finish="keep", skip_on_exit_code=[3], result_required=True),
+        logs=Logs(deferred="leader"),
+        links=Links(dashboard="https://grafana/{job}", leader_logs=""),
+        retries=2,
+        execution_timeout=timedelta(hours=6),
+    )
+    assert_type(train, PyTorchJobOperator)
+    train.dry_run()
+    PyTorchJobOperator(task_id="t", image="img", elastic=Elastic(nodes="2:4"))
+    TFJobOperator(task_id="t", image="img", chief=Replica(), success_policy="AllWorkers")
+    MPIJobOperator(task_id="t", image="img", workers=2, slots_per_worker=8, version="v1")
+    HorovodJobOperator(task_id="t", image="img", workers=2, horovod=Horovod(min_np=1))
+    TrainJobOperator(task_id="t", runtime=Runtime("torch"), num_nodes=2)
+    TrainingJobOperator(task_id="t", manifest={"kind": "XGBoostJob"}, pool="gpus")
+    TrainingJobOperator(task_id="t", manifest="jobs/train.yaml")
+    TrainingJobSensor(task_id="t", kind="TFJob", name="train", timeout=60, soft_fail=True)
+    PyTorchJobOperator.partial(task_id="t", image="img").expand(workers=[1, 2])
+
+
+def mistakes_with_operators() -> None:
+    PyTorchJobOperator("t")  # type: ignore[call-arg]
+    PyTorchJobOperator(task_id="t", workers=1.5)  # type: ignore[arg-type]
+    PyTorchJobOperator(task_id="t", master=Pod())  # type: ignore[arg-type]
+    PyTorchJobOperator(task_id="t", elastic=4)  # type: ignore[arg-type]
+    TrainJobOperator(task_id="t")  # type: ignore[call-arg]
+    TrainingJobOperator(task_id="t")  # type: ignore[call-arg]
+    TrainingJobSensor(task_id="t", kind="TFJob")  # type: ignore[call-arg]
+    TFJobOperator(task_id="t", success_policy=True)  # type: ignore[arg-type]
 
 
 def mistakes() -> None:

@@ -1,0 +1,281 @@
+"""From a task that runs to its one job in the cluster, whatever tries before it have left there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_kftrain.errors import ClusterError, Conflict, NotFound
+from airflow_kftrain.job_state import read_mapping, read_state, read_text, read_time
+from airflow_kftrain.kinds import JobKind, JobReference, find_kind
+from airflow_kftrain.manifests.identity import (
+    CLEARS_ANNOTATION,
+    DIGEST_ANNOTATION,
+    IDENTITY_LABEL,
+    INSTANCE_LABEL,
+    OWNER_ANNOTATION,
+    TRY_ANNOTATION,
+    Owner,
+    owner_labels,
+)
+from airflow_kftrain.messages import WatchOrder
+from airflow_kftrain.ownership import Claim, Course, read_claim, settle
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import Logger
+
+    from airflow_kftrain.hooks.training_job import TrainingJobHook
+    from airflow_kftrain.operators.training_job import BaseTrainingJobOperator, Settings
+    from airflow_kftrain.specs.lifecycle import Lifecycle
+
+_UNTIL_GONE = timedelta(minutes=2)
+_LOOKS = 10
+"""How often a job that changes while we look at it is looked at again."""
+
+
+class Submitted(NamedTuple):
+    """The job, and for whom it runs."""
+
+    job: JobReference
+    kind: JobKind
+    created: datetime
+    owner: Owner
+    instance: Any
+    """Airflow's task instance."""
+    deadline: datetime | None
+
+    def order(self, settings: Settings, *, show_logs: str) -> WatchOrder:
+        return _order(
+            self.job, self.kind.api_version, self.owner, self.deadline, settings
+        )._replace(show_logs=show_logs, ordered=datetime.now(timezone.utc))
+
+
+def _order(
+    job: JobReference,
+    api_version: str,
+    owner: Owner,
+    deadline: datetime | None,
+    settings: Settings,
+) -> WatchOrder:
+    return WatchOrder(
+        job=job,
+        api_version=api_version,
+        connection=settings.connection,
+        instance=owner_labels(owner)[INSTANCE_LABEL],
+        owner=owner.ti_id,
+        timeouts=settings.timeouts,
+        deadline=deadline,
+        fail_fast=settings.lifecycle.fail_fast,
+        poll_interval=float(settings.poll_interval),
+        bytes_a_minute=settings.logs.bytes_a_minute,  # type: ignore[arg-type]  # checked
+    )
+
+
+def submit_for(
+    operator: BaseTrainingJobOperator, context: Mapping[str, Any], settings: Settings
+) -> Submitted:
+    """The operator's job, running for this try; its XComs are stored."""
+    from airflow_kftrain.hooks.training_job import TrainingJobHook
+    from airflow_kftrain.manifests import build_manifest
+    from airflow_kftrain.operators.showing import announce, show_manifest
+
+    instance = context["ti"]
+    hook = TrainingJobHook(settings.connection)
+    owner = owner_of(instance, operator.retries)
+    operator.read_files(context)
+    operator.ask_cluster(hook)
+    manifest = build_manifest(operator.spec(), owner=owner)
+    metadata = manifest["metadata"]
+    metadata["namespace"] = settings.namespace or metadata.get("namespace") or hook.namespace()
+    if not operator.wait_for_completion:
+        # Nobody looks after it: then the sweeper is not to take it for an orphan.
+        metadata["annotations"][OWNER_ANNOTATION] = ""
+    show_manifest(manifest, operator.log)
+    kind = find_kind(manifest["apiVersion"], manifest["kind"])
+    found = _Submission(hook, kind, manifest, owner, settings.lifecycle, operator.log).job()
+    job = _reference(kind, found)
+    created = _created(found)
+    announce(instance, kind, job, found, settings.links, created, operator.log)
+    deadline = deadline_of(instance, operator.execution_timeout)
+    return Submitted(job, kind, created, owner, instance, deadline)
+
+
+def owner_of(instance: Any, retries: int | None) -> Owner:
+    from airflow_kftrain.airflow_compat import airflow_instance
+
+    return Owner(
+        instance=airflow_instance(),
+        dag_id=instance.dag_id,
+        task_id=instance.task_id,
+        run_id=instance.run_id,
+        ti_id=str(instance.id),
+        map_index=-1 if instance.map_index is None else instance.map_index,
+        try_number=instance.try_number,
+        clears=max((instance.max_tries or 0) - (retries or 0), 0),
+    )
+
+
+def deadline_of(instance: Any, execution_timeout: timedelta | None) -> datetime | None:
+    if execution_timeout is None:
+        return None
+    started: datetime = instance.start_date or datetime.now(timezone.utc)
+    return started + execution_timeout
+
+
+def order_from_xcom(
+    operator: BaseTrainingJobOperator, context: Mapping[str, Any], settings: Settings
+) -> WatchOrder | None:
+    """The order for the job that this try has submitted."""
+    instance = context["ti"]
+    said = instance.xcom_pull(task_ids=instance.task_id, key="job", map_indexes=instance.map_index)
+    stored = read_mapping(said)
+    if not stored:
+        return None
+    return _order(
+        JobReference(*(read_text(stored.get(name)) for name in JobReference._fields)),
+        read_text(stored.get("api_version")),
+        owner_of(instance, operator.retries),
+        deadline_of(instance, operator.execution_timeout),
+        settings,
+    )
+
+
+class _Submission:
+    def __init__(
+        self,
+        hook: TrainingJobHook,
+        kind: JobKind,
+        manifest: dict[str, Any],
+        owner: Owner,
+        lifecycle: Lifecycle,
+        log: Logger,
+    ) -> None:
+        self._hook = hook
+        self._kind = kind
+        self._manifest = manifest
+        self._owner = owner
+        self._lifecycle = lifecycle
+        self._log = log
+        self._namespace: str = manifest["metadata"]["namespace"]
+        self._digest: str = manifest["metadata"]["annotations"][DIGEST_ANNOTATION]
+
+    def job(self) -> dict[str, Any]:
+        """The one that runs for this try: of a try before it, or a new one."""
+        selector = f"{IDENTITY_LABEL}={self._owner.identity}"
+        predecessors = list(self._hook.list(self._kind, self._namespace, selector))
+        adopted = None
+        # The newest first: there is more than one only if something went wrong.
+        for resource in sorted(predecessors, key=_created, reverse=True):
+            adopted = self._settle(resource, adopted) or adopted
+        if adopted is not None:
+            return adopted
+        created: dict[str, Any] = self._hook.submit(self._kind, self._manifest)
+        self._log.info("Created %s %s.", self._kind.kind, _place(created))
+        return created
+
+    def _settle(
+        self, resource: dict[str, Any], adopted: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """The job, if it is adopted now."""
+        for current in self._looks(resource):
+            claim = read_claim(current)
+            state = read_state(self._kind, current)
+            course = settle(
+                claim, state, self._owner, self._digest, reattach=self._lifecycle.reattach
+            )
+            try:
+                if course is Course.ADOPT and adopted is None:
+                    return self._adopt(current, claim)
+                if self._is_in_the_way(claim, state.phase.is_final):
+                    self._replace(current, claim)
+                return None
+            except Conflict:
+                continue  # it has changed since it was read
+        return None  # it is gone
+
+    def _looks(self, resource: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        name = resource["metadata"]["name"]
+        for _ in range(_LOOKS):
+            yield resource
+            found = self._hook.get(self._kind, self._namespace, name)
+            if found is None or found["metadata"].get("uid") != resource["metadata"].get("uid"):
+                return
+            resource = found
+        raise ClusterError(
+            f"take over {self._kind.kind} {_place(resource)}",
+            "it changes all the time",
+            reason="Conflict",
+        )
+
+    def _is_in_the_way(self, claim: Claim, final: bool) -> bool:
+        """One that has ended stays as its author wanted it, unless it has the name of the new
+        one."""
+        return not final or claim.terminating or claim.name == self._manifest["metadata"]["name"]
+
+    def _adopt(self, current: dict[str, Any], claim: Claim) -> dict[str, Any]:
+        said = self._manifest["metadata"]["annotations"]
+        notes = {key: said[key] for key in (OWNER_ANNOTATION, TRY_ANNOTATION, CLEARS_ANNOTATION)}
+        self._log.info(
+            "%s %s of try %d asks for the same: going on with it.",
+            self._kind.kind,
+            _place(current),
+            claim.owner.try_number,
+        )
+        if claim.owner.ti_id == notes[OWNER_ANNOTATION]:
+            return current
+        patch = {"metadata": {"annotations": notes, "resourceVersion": claim.resource_version}}
+        try:
+            adopted: dict[str, Any] = self._hook.patch(
+                self._kind, self._namespace, claim.name, patch
+            )
+        except NotFound:
+            raise Conflict("adopt the job", "it is gone") from None  # look again
+        return adopted
+
+    def _replace(self, current: dict[str, Any], claim: Claim) -> None:
+        what = f"{self._kind.kind} {_place(current)}"
+        self._log.info(
+            "%s of try %d is in the way: it is deleted, and a new one made when it is gone.",
+            what,
+            claim.owner.try_number,
+        )
+        if not claim.terminating:
+            self._hook.delete(
+                self._kind,
+                self._namespace,
+                claim.name,
+                uid=claim.uid,
+                resource_version=claim.resource_version,
+                # With its pods: two trainings must never write into one folder.
+                foreground=True,
+            )
+        end = time.monotonic() + _UNTIL_GONE.total_seconds()
+        while self._is_there(claim):
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"replace {what}",
+                    f"it is not gone {_UNTIL_GONE.total_seconds():.0f} s after its deletion",
+                    advice="Look at its finalizers and at its pods: a node may be lost.",
+                )
+            time.sleep(1)
+
+    def _is_there(self, claim: Claim) -> bool:
+        found = self._hook.get(self._kind, self._namespace, claim.name)
+        return found is not None and read_claim(found).uid == claim.uid
+
+
+def _reference(kind: JobKind, resource: Mapping[str, Any]) -> JobReference:
+    metadata = resource["metadata"]
+    return JobReference(kind.kind, metadata["namespace"], metadata["name"], metadata["uid"])
+
+
+def _created(resource: Mapping[str, Any]) -> datetime:
+    said = read_mapping(resource.get("metadata")).get("creationTimestamp")
+    return read_time(said) or datetime.now(timezone.utc)
+
+
+def _place(resource: Mapping[str, Any]) -> str:
+    metadata = resource["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"

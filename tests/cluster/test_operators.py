@@ -1,0 +1,385 @@
+"""Operators"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_kftrain import Lifecycle, Links, Pod, Replica
+from airflow_kftrain.airflow_compat import exceptions
+from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
+from airflow_kftrain.ownership import TaskState, read_claim
+from tests.cluster.operated import (
+    Instance,
+    Operated,
+    event_of,
+    execute,
+    operator,
+    resume,
+)
+from tests.cluster.v1 import FOR_EVER
+from tests.cluster.world import World, eventually
+
+RESULT = "echo '{\"loss\": 0.5}' > $KFTRAIN_RESULT_FILE"
+FAILS = "echo no such file; exit 3"
+ERRORS = exceptions()
+QUICK = Pod(patch={"spec": {"terminationGracePeriodSeconds": 1}})
+NOWHERE = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+"""
+
+
+@pytest.fixture
+def operated(world: World, monkeypatch: pytest.MonkeyPatch) -> Operated:
+    return Operated(world, monkeypatch)
+
+
+def deferring(task: BaseTrainingJobOperator, instance: Instance) -> Any:
+    task.deferrable = True
+    with pytest.raises(ERRORS.TaskDeferred) as caught:
+        execute(task, instance)
+    return caught.value
+
+
+def deferred(task: BaseTrainingJobOperator, instance: Instance) -> Any:
+    """The whole way: worker, trigger, another worker."""
+    waits = deferring(task, instance)
+    event = event_of(waits)
+    return resume(task, instance, waits.method_name, {**waits.kwargs, "event": event})
+
+
+modes = pytest.mark.parametrize("run", [execute, deferred], ids=["waiting", "deferred"])
+Run = Callable[[BaseTrainingJobOperator, Instance], Any]
+
+
+@modes
+def test_a_success_returns_what_the_leader_left(operated: Operated, run: Run) -> None:
+    assert run(operator(RESULT), Instance()) == {"loss": 0.5}
+    eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+@modes
+def test_a_failure_says_why_and_stays_to_be_looked_at(operated: Operated, run: Run) -> None:
+    with pytest.raises(ERRORS.AirflowException) as caught:
+        run(operator(FAILS), Instance())
+    assert type(caught.value) is ERRORS.AirflowException
+    report = str(caught.value)
+    assert "master-0" in report
+    assert "exit code 3" in report
+    assert "no such file" in report
+    assert read_claim(operated.job()).delivered
+
+
+def test_both_modes_report_the_same(operated: Operated) -> None:
+    reports = []
+    for run in (execute, deferred):
+        with pytest.raises(ERRORS.AirflowException) as caught:
+            run(operator(FAILS, lifecycle=Lifecycle(on_finish="delete")), Instance())
+        eventually(lambda: operated.jobs() == [], operated.jobs)
+        reports.append(_comparable(str(caught.value)))
+    assert reports[0] == reports[1]
+
+
+def _comparable(report: str) -> list[str]:
+    """Without what differs from job to job, and events, which Kubernetes tells when it likes."""
+    text = re.sub(r"dag-train-[0-9a-f]{10}", "NAME", report)
+    text = re.sub(r"20\d\d-\S+ \S+ UTC", "TIME", text)
+    return [
+        line for line in text.splitlines() if line != "Events:" and "ExitedWithCode" not in line
+    ]
+
+
+@modes
+def test_an_exit_code_can_skip_the_task(operated: Operated, run: Run) -> None:
+    with pytest.raises(ERRORS.AirflowSkipException, match="exit code 3"):
+        run(operator(FAILS, lifecycle=Lifecycle(skip_on_exit_code=[3, 4])), Instance())
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("true", "left no result"),
+        ("echo done > $KFTRAIN_RESULT_FILE", "not JSON"),
+        ("printf '[%4200s]' 1 > $KFTRAIN_RESULT_FILE", "is cut: Kubernetes keeps 4096 bytes"),
+    ],
+)
+def test_a_result_that_cannot_be_read_is_said_and_fails_only_who_asks_for_it(
+    operated: Operated, script: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(operator(script), Instance()) is None
+    said = capsys.readouterr().out
+    assert problem in said or script == "true"
+    assert ("What the training left as its result" in said) == (script != "true")
+    required = operator(script, lifecycle=Lifecycle(result_required=True))
+    with pytest.raises(ERRORS.AirflowFailException, match=problem):
+        execute(required, Instance())
+
+
+def test_a_task_that_does_not_wait_leaves_a_job_that_nobody_sweeps(operated: Operated) -> None:
+    instance = Instance()
+    assert execute(operator(FOR_EVER, wait_for_completion=False), instance) is None
+    claim = read_claim(operated.job())
+    assert claim.owner.ti_id == ""
+    assert instance.xcoms["job"] == {
+        "api_version": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "namespace": operated.world.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+    }
+
+
+# Tries after a try
+
+
+def test_a_retry_goes_on_with_the_job_of_a_lost_worker(operated: Operated) -> None:
+    lost = Instance(retries=1)
+    deferring(operator(RESULT, retries=1), lost)
+    (before,) = operated.jobs()
+    retry = Instance(before=lost)
+    waits = deferring(operator(RESULT, retries=1), retry)
+    (job,) = operated.jobs()
+    assert job["metadata"]["uid"] == before["metadata"]["uid"]
+    claim = read_claim(job)
+    assert (claim.owner.ti_id, claim.owner.try_number) == (retry.id, 2)
+    event = event_of(waits)
+    task = operator(RESULT)
+    assert resume(task, retry, waits.method_name, {**waits.kwargs, "event": event}) == {"loss": 0.5}
+
+
+def test_a_success_that_nobody_was_told_is_not_trained_again(operated: Operated) -> None:
+    lost = Instance(retries=1)
+    deferring(operator(RESULT, retries=1), lost)
+    before = operated.ended()
+    kept = Lifecycle(on_finish="keep")
+    retry = Instance(before=lost)
+    assert execute(operator(RESULT, retries=1, lifecycle=kept), retry) == {"loss": 0.5}
+    assert operated.job()["metadata"]["uid"] == before["metadata"]["uid"]
+    # It has been told now: a later one trains.
+    assert execute(operator(RESULT, retries=1, lifecycle=kept), Instance(before=retry)) == {
+        "loss": 0.5
+    }
+    assert len(operated.jobs()) == 2
+
+
+def test_the_same_try_finds_its_own_job(operated: Operated) -> None:
+    """As when a worker dies between the answer and the deferral, and Airflow starts it again."""
+    instance = Instance()
+    deferring(operator(RESULT), instance)
+    deferring(operator(RESULT), instance)
+    assert len(operated.jobs()) == 1
+
+
+def test_a_retry_after_a_failure_trains_anew_and_leaves_the_failed_job(operated: Operated) -> None:
+    first = Instance(retries=1)
+    with pytest.raises(ERRORS.AirflowException):
+        execute(operator(FAILS, retries=1), first)
+    with pytest.raises(ERRORS.AirflowException):
+        execute(operator(FAILS, retries=1), Instance(before=first))
+    assert len(operated.jobs()) == 2
+
+
+def test_what_asks_for_something_else_replaces_a_job_that_runs(operated: Operated) -> None:
+    lost = Instance(retries=1)
+    deferring(operator(FOR_EVER, retries=1), lost)
+    before = operated.runs()
+    assert execute(operator(RESULT, retries=1), Instance(before=lost)) == {"loss": 0.5}
+    eventually(lambda: operated.jobs() == [], operated.jobs)
+    assert before["metadata"]["name"] not in operated.world.names("PyTorchJob", "kubeflow.org/v1")
+
+
+@pytest.mark.parametrize("why", ["cleared", "reattach"])
+def test_a_clear_and_reattach_false_start_anew(operated: Operated, why: str) -> None:
+    lost = Instance()
+    deferring(operator(FOR_EVER), lost)
+    before = operated.runs()
+    after = Instance(before=lost)
+    after.max_tries = 1 if why == "cleared" else 0
+    deferring(operator(FOR_EVER, lifecycle=Lifecycle(reattach=why != "reattach")), after)
+    assert operated.job()["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+def test_nobody_elses_job_is_touched(operated: Operated) -> None:
+    others = Instance()
+    others.task_id = "other"
+    deferring(operator(FOR_EVER, task_id="other"), others)
+    before = operated.runs()
+    assert execute(operator(RESULT), Instance()) == {"loss": 0.5}
+    eventually(lambda: len(operated.jobs()) == 1, operated.jobs)
+    assert operated.job() == before
+
+
+# Ends from outside
+
+
+def _killed(operated: Operated, task: BaseTrainingJobOperator, instance: Instance) -> str:
+    """As Airflow does it: a signal in the middle of execute, whose handler calls on_kill."""
+    former = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+
+    def kill() -> None:
+        operated.runs()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with pytest.raises(ERRORS.AirflowException) as caught:
+            execute(task, instance)
+    finally:
+        killer.join()
+        signal.signal(signal.SIGTERM, former)
+    return str(caught.value)
+
+
+def _airflow_says(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
+    async def stands_in(*_: object) -> TaskState:
+        if state is None:
+            raise RuntimeError("no answer")
+        return TaskState(True, state)
+
+    monkeypatch.setattr("airflow_kftrain.airflow_compat.task_state", stands_in, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("state", "retries", "is_left"),
+    [
+        ("running", 1, True),
+        ("running", 0, False),
+        ("failed", 1, False),
+        ("restarting", 1, False),
+        (None, 1, True),
+        (None, 0, False),
+    ],
+)
+def test_a_worker_that_is_ended_leaves_its_job_only_to_a_retry(
+    operated: Operated,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str | None,
+    retries: int,
+    is_left: bool,
+) -> None:
+    _airflow_says(monkeypatch, state)
+    task = operator(FOR_EVER, retries=retries, pod=QUICK)
+    _killed(operated, task, Instance(retries=retries))
+    if is_left:
+        assert not read_claim(operated.job()).terminating
+    else:
+        eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+@modes
+def test_the_execution_timeout_ends_the_job_with_a_report(
+    operated: Operated, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = operator(f"echo epoch 1; {FOR_EVER}", execution_timeout=timedelta(seconds=6), pod=QUICK)
+    with pytest.raises(ERRORS.AirflowTaskTimeout, match="execution timeout"):
+        run(task, Instance())
+    assert "] epoch 1 " in capsys.readouterr().out
+    eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+TOO_LONG = {"error": "Trigger timeout"}
+
+
+def test_a_deferral_that_takes_too_long_ends_the_job(operated: Operated) -> None:
+    instance = Instance()
+    deferring(operator(FOR_EVER, pod=QUICK), instance)
+    operated.runs()
+    with pytest.raises(ERRORS.TaskDeferralTimeout, match="Running|run") as caught:
+        resume(operator(FOR_EVER, pod=QUICK), instance, "__fail__", TOO_LONG)
+    assert "PyTorchJob" in str(caught.value)
+    eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+def test_a_job_that_ended_while_nobody_listened_is_no_timeout(operated: Operated) -> None:
+    instance = Instance()
+    deferring(operator(RESULT), instance)
+    operated.ended()
+    assert resume(operator(RESULT), instance, "__fail__", TOO_LONG) == {"loss": 0.5}
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_trigger_that_fails_leaves_the_job_only_to_a_retry(
+    operated: Operated, retries: int
+) -> None:
+    instance = Instance(retries=retries)
+    deferring(operator(FOR_EVER, retries=retries, pod=QUICK), instance)
+    operated.runs()
+    task = operator(FOR_EVER, retries=retries, pod=QUICK)
+    with pytest.raises(ERRORS.TaskDeferralError):
+        resume(task, instance, "__fail__", {"error": "Trigger failure", "traceback": ["a", "b"]})
+    if retries:
+        assert not read_claim(operated.job()).terminating
+    else:
+        eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+def test_a_verdict_is_not_hidden_by_a_cluster_that_is_away(
+    operated: Operated, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    instance = Instance()
+    waits = deferring(operator(FAILS), instance)
+    event = event_of(waits)
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(NOWHERE)
+    operated.connect(str(nowhere), monkeypatch)
+    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 1.0)
+    with pytest.raises(ERRORS.AirflowException, match="exit code 3"):
+        resume(operator(FAILS), instance, waits.method_name, {**waits.kwargs, "event": event})
+
+
+def test_an_event_that_nobody_can_read_fails_the_task(operated: Operated) -> None:
+    instance = Instance(retries=1)
+    waits = deferring(operator(FOR_EVER, retries=1), instance)
+    for event in (None, {}, {"verdict": "from the future"}, "text"):
+        with pytest.raises(ERRORS.AirflowException, match="cannot be read"):
+            resume(
+                operator(FOR_EVER, retries=1),
+                instance,
+                waits.method_name,
+                {**waits.kwargs, "event": event, "of_the_future": 1},
+            )
+    assert not read_claim(operated.job()).terminating
+
+
+def test_a_missing_namespace_is_told_by_its_name(operated: Operated) -> None:
+    with pytest.raises(ERRORS.AirflowException, match="no-such-namespace"):
+        execute(operator(namespace="no-such-namespace"), Instance())
+
+
+# Links
+
+
+@modes
+def test_links_are_stored_as_soon_as_they_are_known(operated: Operated, run: Run) -> None:
+    links = Links(
+        training_job="https://x/{namespace}/{job}",
+        leader_logs="https://x/{pod}/{container}",
+        worker_logs="https://x/{role}/{index}?{start}-{finish}",
+        dashboard="",
+    )
+    instance = Instance()
+    task = operator(workers=None, master=Replica(), worker=Replica(count=2), links=links)
+    run(task, instance)
+    name = instance.xcoms["job"]["name"]
+    assert instance.xcoms["_link_TrainingJobLink"] == f"https://x/{operated.world.namespace}/{name}"
+    assert instance.xcoms["_link_LeaderLogsLink"] == f"https://x/{name}-master-0/pytorch"
+    assert instance.xcoms["_link_WorkerLogsLink"].startswith("https://x/worker/0?")
+    assert "_link_DashboardLink" not in instance.xcoms
+    assert [(row["role"], row["index"], row["pod"]) for row in instance.xcoms["log_links"]] == [
+        ("master", 0, f"{name}-master-0"),
+        ("worker", 0, f"{name}-worker-0"),
+        ("worker", 1, f"{name}-worker-1"),
+    ]
