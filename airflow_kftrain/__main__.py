@@ -8,6 +8,7 @@ _HELP = """\
 usage: airflow-kftrain COMMAND ...
 
   local    a cluster on this machine, for trying: airflow-kftrain local --help
+  render   prints the manifest that a task would submit: airflow-kftrain render --help
   sweep    lists living jobs and their tasks, deletes orphans: airflow-kftrain sweep --help
 """
 
@@ -22,6 +23,10 @@ def main(words: list[str] | None = None) -> int:
         from airflow_kftrain.commands.sweep import main as sweep
 
         return sweep(words[1:])
+    if words[:1] == ["render"]:
+        from airflow_kftrain.commands.render import main as render
+
+        return render(words[1:])
     asked = words in (["--help"], ["-h"])
     print(_HELP, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
