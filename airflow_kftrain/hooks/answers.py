@@ -35,6 +35,7 @@ _SLACK = 1 << 20
 
 ALREADY_EXISTS = "AlreadyExists"
 QUOTA_EXCEEDED = "QuotaExceeded"
+NOT_TRUSTED = "CertificateNotTrusted"
 
 
 class Answer(NamedTuple):
@@ -42,6 +43,8 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     """Their names in lower case."""
     text: str
+    server: str = "the cluster"
+    """Who answered, for errors: an address without its path, and the connection."""
 
 
 class _Said(NamedTuple):
@@ -53,6 +56,7 @@ class _Said(NamedTuple):
     message: str
     details: Mapping[str, Any]
     retry_after: float | None
+    server: str
 
 
 def read_answer(call: Call, answer: Answer) -> dict[str, Any]:
@@ -63,17 +67,19 @@ def read_answer(call: Call, answer: Answer) -> dict[str, Any]:
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise no_api_server(call)
+        raise no_api_server(call, answer.server)
     return body
 
 
 def check(call: Call, answer: Answer) -> None:
     """Raises ClusterError unless the call was done."""
+    if 300 <= answer.status < 400:
+        raise no_api_server(call, answer.server)
     if not 200 <= answer.status < 300:
         raise _refusal(call, _read_refusal(answer))
 
 
-def read_event(call: Call, line: bytes) -> tuple[str, dict[str, Any]]:
+def read_event(call: Call, line: bytes, server: str) -> tuple[str, dict[str, Any]]:
     """A line of a watch: what happened, and to which object. Raises ClusterError for an event that
     is an error; Expired if the watch has to start anew."""
     try:
@@ -83,10 +89,10 @@ def read_event(call: Call, line: bytes) -> tuple[str, dict[str, Any]]:
     event = read_mapping(event)
     changed = event.get("object")
     if not isinstance(changed, dict):
-        raise no_api_server(call)
+        raise no_api_server(call, server)
     if event.get("type") == "ERROR":
         code = read_number(changed.get("code")) or 500
-        raise _refusal(call, _read_refusal(Answer(code, {}, json.dumps(changed))))
+        raise _refusal(call, _read_refusal(Answer(code, {}, json.dumps(changed), server)))
     return read_text(event.get("type")), changed
 
 
@@ -183,14 +189,17 @@ class Lines:
 
 def unreachable(call: Call, server: str, error: BaseException) -> Unreachable:
     """For what a client library raises when there is no answer."""
+    causes = _causes(error)
     problem, advice = next(
-        (words for kind, words in _TROUBLES if any(isinstance(e, kind) for e in _causes(error))),
-        ("the connection to {server} broke", "This may pass."),
+        (words for kind, words in _TROUBLES if any(isinstance(each, kind) for each in causes)),
+        ("the connection to {server} broke without an answer", "This may pass."),
     )
-    detail = next((e.verify_message for e in _causes(error) if hasattr(e, "verify_message")), "")
-    if detail:
-        problem = f"{problem} ({one_line(str(detail), 200)})"
-    return Unreachable(call.doing, problem.format(server=server), advice=advice)
+    problem, reason = problem.format(server=server), ""
+    for each in causes:
+        if isinstance(each, ssl.SSLCertVerificationError):
+            problem, reason = f"{problem} ({one_line(each.verify_message, 200)})", NOT_TRUSTED
+            break
+    return Unreachable(call.doing, problem, advice=advice, reason=reason)
 
 
 _TROUBLES: tuple[tuple[type[BaseException], tuple[str, str]], ...] = (
@@ -231,7 +240,6 @@ _TROUBLES: tuple[tuple[type[BaseException], tuple[str, str]], ...] = (
             "It may be overloaded, or a firewall drops what we send.",
         ),
     ),
-    (ConnectionError, ("{server} closed the connection without an answer", "This may pass.")),
 )
 
 
@@ -265,6 +273,7 @@ def _read_refusal(answer: Answer) -> _Said:
         message=one_line(read_text(status.get("message")) if is_status else answer.text, _LONGEST),
         details=details,
         retry_after=after,
+        server=answer.server,
     )
 
 
@@ -275,10 +284,10 @@ def _refusal(call: Call, said: _Said) -> ClusterError:
     return error
 
 
-def no_api_server(call: Call) -> Unreachable:
+def no_api_server(call: Call, server: str) -> Unreachable:
     return Unreachable(
         call.doing,
-        "what answered is no API server of Kubernetes",
+        f"{server} is no API server of Kubernetes",
         advice="Check the address in the connection: a proxy or a login page may stand there.",
     )
 
@@ -286,22 +295,23 @@ def no_api_server(call: Call) -> Unreachable:
 def _unauthorized(call: Call, said: _Said) -> ClusterError:
     return Unauthorized(
         call.doing,
-        "the cluster does not take our credentials (401)",
-        advice="Its token or certificate may have expired: renew it in the Airflow connection.",
+        f"{said.server} does not take our credentials (401)",
+        advice="The token or certificate in the connection may have expired: renew it.",
         code=said.code,
         reason=said.reason or "Unauthorized",
     )
 
 
+_NOBODY = "system:anonymous"
 _MISSING_RIGHT = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'
     r'(?: in API group "(?P<group>[^"]*)")?'
-    r'(?: (?:in the namespace "(?P<namespace>[^"]*)"|(?P<cluster>at the cluster scope)))?'
+    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 
 
 def _forbidden(call: Call, said: _Said) -> ClusterError:
-    """403 is said by RBAC, by webhooks and by quota alike."""
+    """403 is said by RBAC, by quota, and by webhooks and other rules alike."""
     right = _MISSING_RIGHT.search(said.message)
     if right:
         return _missing_right(call, said, right)
@@ -310,57 +320,53 @@ def _forbidden(call: Call, said: _Said) -> ClusterError:
             call.doing,
             f"the quota of the namespace is used up: {said.message}",
             advice="End what uses it, ask for less, or have the quota raised.",
-            code=said.code,
+            code=403,
             reason=QUOTA_EXCEEDED,
         )
+    if not said.is_status or " cannot " in said.message:
+        return Forbidden(
+            call.doing,
+            f"{said.server} forbids it: {said.message or 'it does not say why'}",
+            advice="`airflow-kftrain doctor` shows which rights are missing.",
+            code=403,
+            reason=said.reason,
+        )
+    advice = "A rule of the cluster forbids it: correct what it names, or ask who made the rule."
     if "because it is being terminated" in said.message:
         advice = "The namespace is being deleted: choose another, or wait until it is made anew."
-        return Refused(call.doing, said.message, advice=advice, code=403, reason=said.reason)
-    if said.is_status and "denied" in said.message:
-        advice = "A rule of the cluster forbids it: change what it names, or ask who made the rule."
-        return Refused(call.doing, said.message, advice=advice, code=403, reason=said.reason)
-    return Forbidden(
-        call.doing,
-        f"the cluster forbids it (403): {said.message or 'it does not say why'}",
-        advice="`airflow-kftrain doctor` shows which rights are missing.",
-        code=said.code,
-        reason=said.reason,
-    )
+    return Refused(call.doing, said.message, advice=advice, code=403, reason=said.reason)
 
 
 def _missing_right(call: Call, said: _Said, right: re.Match[str]) -> ClusterError:
-    group = right["group"]
-    resource = f"{right['resource']} of {group}" if group else right["resource"]
+    resource, group = right["resource"], right["group"]
+    what = f"{resource} of {group}" if group else resource
     where = f" in namespace {right['namespace']}" if right["namespace"] else ""
-    return Forbidden(
-        call.doing,
-        f"{right['user']} may not {right['verb']} {resource}{where}",
-        advice=(
-            f"Give it a Role with the verb {right['verb']} on {right['resource']}; "
-            "`airflow-kftrain doctor` shows all rights that are needed."
-        ),
-        code=said.code,
-        reason=said.reason,
+    advice = (
+        f"Give it a Role with the verb {right['verb']} on {resource}; `airflow-kftrain doctor` "
+        "shows all rights that are needed."
     )
+    if right["user"] == _NOBODY:
+        advice = "That is nobody: the connection has no credentials, or they were dropped."
+    problem = f"{right['user']} may not {right['verb']} {what}{where}"
+    return Forbidden(call.doing, problem, advice=advice, code=403, reason=said.reason)
 
 
 def _not_found(call: Call, said: _Said) -> ClusterError:
-    plain = not said.is_status or "could not find the requested resource" in said.message
-    if plain and call.operator:
-        advice = (
-            f"Install {call.operator}, in a version that has this kind."
-            if "." in call.kind or "/" in call.kind
-            else "Check the address in the connection."
-        )
-        problem = f"the cluster does not serve {call.kind}"
-        return NotServed(call.doing, problem, advice=advice, code=404, reason=said.reason)
-    if plain:
-        return NotServed(call.doing, "the cluster does not serve it", code=404, reason=said.reason)
+    if not said.is_status or "could not find the requested resource" in said.message:
+        return _not_served(call, said)
     advice = ""
     if said.details.get("kind") == "namespaces":
         advice = "Make the namespace, or correct its name in the operator or in the connection."
     problem = said.message or "there is no such object"
     return NotFound(call.doing, problem, advice=advice, code=404, reason=said.reason)
+
+
+def _not_served(call: Call, said: _Said) -> ClusterError:
+    advice = "Check the address in the connection."
+    if call.operator:
+        advice = f"Install {call.operator}, in a version that has this kind."
+    problem = f"{said.server} does not serve {call.kind or 'that'}"
+    return NotServed(call.doing, problem, advice=advice, code=404, reason=said.reason)
 
 
 def _conflict(call: Call, said: _Said) -> ClusterError:

@@ -19,6 +19,7 @@ ALL_NAMESPACES = "*"
 
 _LONGEST_TAIL = 16 << 20
 _NAME = re.compile("[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -31,7 +32,8 @@ class CoreKind(NamedTuple):
     plural: str
     group: str = ""
     version: str = "v1"
-    operator: str = "Kubernetes itself"
+    operator: str = ""
+    """Nobody has to install them."""
 
 
 POD = CoreKind("Pod", "pods")
@@ -78,7 +80,7 @@ def create_job(kind: JobKind, manifest: Mapping[str, Any]) -> Call:
     metadata = manifest["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     query = {"fieldValidation": "Strict", "fieldManager": MANAGER}
-    return _call("create", kind, namespace, name, in_path=False, query=query, body=dict(manifest))
+    return _call("create", kind, namespace, name, query=query, body=dict(manifest))
 
 
 def get_job(kind: JobKind, namespace: str, name: str) -> Call:
@@ -162,7 +164,7 @@ def read_log(asked: LogQuery) -> Call:
     if limit is not None:
         query["limitBytes"] = str(limit)
     if asked.since is not None:
-        query["sinceTime"] = asked.since.astimezone(timezone.utc).isoformat()
+        query["sinceTime"] = f"{asked.since.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}"
     call = _call("get", POD, asked.namespace, asked.pod, query=query)
     return call._replace(
         path=f"{call.path}/log",
@@ -173,7 +175,7 @@ def read_log(asked: LogQuery) -> Call:
 
 def list_events(namespace: str, about: str, limit: int) -> Call:
     """Of one object, by its uid or its name."""
-    field = "uid" if _is_uid(about) else "name"
+    field = "uid" if _UID.fullmatch(about) else "name"
     query = {"fieldSelector": f"involvedObject.{field}={about}", "limit": str(limit)}
     return _call("list", EVENT, namespace, query=query)
 
@@ -217,22 +219,23 @@ def _call(
     verb: str,
     kind: AnyKind,
     namespace: str,
-    name: str = "",
+    name: str | None = None,
     *,
-    in_path: bool = True,
     query: Mapping[str, str] = _NO_QUERY,
     body: Any = None,
 ) -> Call:
+    """Without a name: about all of that kind."""
     root, where = _root(kind.group, kind.version), f"namespace {namespace}"
-    if namespace == ALL_NAMESPACES and not name:
+    if namespace == ALL_NAMESPACES and name is None:
         path, where = f"{root}/{kind.plural}", "all namespaces"
     else:
         _check_name("namespace", namespace)
         path = f"{root}/namespaces/{namespace}/{kind.plural}"
-    if name:
+    what = f"{kind.kind}s in {where}"
+    if name is not None:
         _check_name("name", name)
-        path += f"/{name}" if in_path else ""
-    what = f"{kind.kind} {namespace}/{name}" if name else f"{kind.kind}s in {where}"
+        path += "" if verb == "create" else f"/{name}"
+        what = f"{kind.kind} {namespace}/{name}"
     return Call(
         method=_METHODS[verb],
         path=path,
@@ -258,7 +261,3 @@ def _root(group: str, version: str) -> str:
 def _selection(selector: str, field_selector: str) -> dict[str, str]:
     given = {"labelSelector": selector, "fieldSelector": field_selector}
     return {key: value for key, value in given.items() if value}
-
-
-def _is_uid(text: str) -> bool:
-    return len(text) == 36 and text.count("-") == 4 and text.replace("-", "").isalnum()

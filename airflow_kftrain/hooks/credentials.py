@@ -55,20 +55,23 @@ def _own_namespace() -> str:
         return ""
 
 
-def shown_server(host: str) -> str:
+def shown_server(host: str, connection: str | None) -> str:
     """Without user and path, which may be keys."""
     parts = urlsplit(host)
-    place = parts.netloc.rpartition("@")[2] or "the cluster"
-    return f"{parts.scheme}://{place}" if parts.scheme else place
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return f"{place} ({_named(connection)})"
 
 
-def auth_headers(content_type: str) -> dict[str, str]:
+def _named(connection: str | None) -> str:
+    return f"Airflow connection {connection}" if connection else "no Airflow connection"
+
+
+def request_headers(content_type: str) -> dict[str, str]:
     return {"Accept": "application/json", "Content-Type": content_type, "User-Agent": USER_AGENT}
 
 
 def bad_connection(connection: str | None, error: Exception) -> ClusterError:
     """For whatever is raised while credentials are made of a connection."""
-    name = f"Airflow connection {connection}" if connection else "the default kubeconfig"
     kind = type(error).__name__
     if kind == "AirflowNotFoundException":
         problem, advice = "there is no such connection", "Make it, of the type Kubernetes."
@@ -77,7 +80,7 @@ def bad_connection(connection: str | None, error: Exception) -> ClusterError:
         problem, advice = "its kubeconfig cannot be read", "It has to be YAML or JSON."
     else:
         problem, advice = one_line(f"{kind}: {error}"), "Correct it, then try again."
-    found = BadConnection(f"use {name}", problem, advice=advice)
+    found = BadConnection(f"use {_named(connection)}", problem, advice=advice)
     # A program that fetches a token may fail for a while.
     found.retryable = "exec" in str(error)
     return found

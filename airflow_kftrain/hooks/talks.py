@@ -22,6 +22,7 @@ from airflow_kftrain.errors import (
 from airflow_kftrain.hooks import api_calls
 from airflow_kftrain.hooks.answers import (
     ALREADY_EXISTS,
+    NOT_TRUSTED,
     QUOTA_EXCEEDED,
     Answer,
     check,
@@ -59,7 +60,7 @@ Talk = Generator[Call | Pause, Any, T]
 """For each Call it is sent an Answer, or has a ClusterError thrown into it if there is none."""
 
 
-class Dice(NamedTuple):
+class Outside(NamedTuple):
     """What a talk does not have of itself; tests bring their own."""
 
     clock: Callable[[], float] = time.monotonic
@@ -69,7 +70,7 @@ class Dice(NamedTuple):
 def pause_before_retry(error: ClusterError, attempt: int, luck: float, left: float) -> float | None:
     """Seconds, or None to give up. `attempt` counts from 1, `luck` is from 0 to 1 so that many who
     fail together do not come back together, `left` is how many seconds there are in all."""
-    lasting = isinstance(error, Unauthorized) or error.reason == QUOTA_EXCEEDED
+    lasting = isinstance(error, Unauthorized) or error.reason in (QUOTA_EXCEEDED, NOT_TRUSTED)
     if not error.retryable or lasting:
         return None
     pause = min(2.0 ** (attempt - 1), _LONGEST_PAUSE) * (0.5 + luck / 2)
@@ -77,7 +78,7 @@ def pause_before_retry(error: ClusterError, attempt: int, luck: float, left: flo
     return pause if pause <= left else None
 
 
-def patiently(call: Call, end: float, dice: Dice) -> Talk[Answer]:
+def patiently(call: Call, end: float, outside: Outside) -> Talk[Answer]:
     """The answer to a call that may be tried until the clock shows `end`."""
     for attempt in count(1):
         try:
@@ -85,7 +86,7 @@ def patiently(call: Call, end: float, dice: Dice) -> Talk[Answer]:
             check(call, answer)
             return answer
         except ClusterError as error:
-            pause = pause_before_retry(error, attempt, dice.luck(), end - dice.clock())
+            pause = pause_before_retry(error, attempt, outside.luck(), end - outside.clock())
             if pause is None:
                 raise
             why = str(error)
@@ -93,46 +94,46 @@ def patiently(call: Call, end: float, dice: Dice) -> Talk[Answer]:
     raise AssertionError("counting has no end")
 
 
-def ask(call: Call, dice: Dice, patience: float = PATIENCE) -> Talk[dict[str, Any]]:
-    answer = yield from patiently(call, dice.clock() + patience, dice)
+def ask(call: Call, outside: Outside) -> Talk[dict[str, Any]]:
+    answer = yield from patiently(call, outside.clock() + PATIENCE, outside)
     return read_answer(call, answer)
 
 
-def ask_for_text(call: Call, dice: Dice) -> Talk[str]:
-    answer = yield from patiently(call, dice.clock() + PATIENCE, dice)
+def ask_for_text(call: Call, outside: Outside) -> Talk[str]:
+    answer = yield from patiently(call, outside.clock() + PATIENCE, outside)
     return answer.text
 
 
-def find(call: Call, dice: Dice) -> Talk[dict[str, Any] | None]:
+def find(call: Call, outside: Outside) -> Talk[dict[str, Any] | None]:
     """None if there is no such object."""
     try:
-        return (yield from ask(call, dice))
+        return (yield from ask(call, outside))
     except NotFound:
         return None
 
 
-def submit(kind: JobKind, manifest: Mapping[str, Any], dice: Dice) -> Talk[dict[str, Any]]:
+def submit(kind: JobKind, manifest: Mapping[str, Any], outside: Outside) -> Talk[dict[str, Any]]:
     """Creates a job, or finds the one that an earlier call of ours has created: an answer may get
     lost. One of that name that is being deleted is waited for."""
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
     create = api_calls.create_job(kind, manifest)
     get = api_calls.get_job(kind, namespace, name)
-    end = dice.clock() + SUBMIT_PATIENCE
+    end = outside.clock() + SUBMIT_PATIENCE
     while True:
         try:
-            answer = yield from patiently(create, end, dice)
+            answer = yield from patiently(create, end, outside)
             return read_answer(create, answer)
         except Conflict as error:
             if error.reason != ALREADY_EXISTS:
                 raise
             refused = error
-        there = yield from find(get, dice)
+        there = yield from find(get, outside)
         going = there is None or "deletionTimestamp" in read_mapping(there.get("metadata"))
         if not going and there is not None:
             if _same_owner(there, manifest):
                 return there
             raise _foreign(create, there)
-        if dice.clock() + _LOOK_AGAIN > end:
+        if outside.clock() + _LOOK_AGAIN > end:
             raise _still_going(create, refused)
         yield Pause(_LOOK_AGAIN, f"{kind.kind} {namespace}/{name} is still being deleted.")
 
@@ -169,14 +170,17 @@ def _still_going(call: Call, refused: Conflict) -> Conflict:
     )
 
 
-def delete(call: Call, dice: Dice) -> Talk[bool]:
-    """False if it is gone already, also where another has its name by now."""
+def delete(call: Call, get: Call, uid: str, outside: Outside) -> Talk[bool]:
+    """False if it is gone already, also where another has its name by now. `call` deletes only
+    what has that uid, `get` finds what has the name."""
     try:
-        yield from patiently(call, dice.clock() + PATIENCE, dice)
+        yield from patiently(call, outside.clock() + PATIENCE, outside)
     except NotFound:
         return False
-    except Conflict as error:
-        if "UID in precondition" in error.problem:
+    except Conflict:
+        # Kubernetes has more than one text for another uid than was expected.
+        there = yield from find(get, outside)
+        if there is None or read_mapping(there.get("metadata")).get("uid") != uid:
             return False
         raise
     return True
@@ -189,13 +193,13 @@ def next_limit(answer: Answer, objects: int) -> int:
     return min(max(_PAGE_BYTES * objects // (len(answer.text) + 1), 1), 500)
 
 
-def pods(kind: JobKind, namespace: str, name: str, dice: Dice) -> Talk[Objects]:
+def pods(kind: JobKind, namespace: str, name: str, outside: Outside) -> Talk[Objects]:
     """Of one job, at most a thousand."""
     selector, found = kind.selectors.pods.format(name=name), Objects()
     limit, token = FIRST_PAGE, ""
     while True:
         call = api_calls.list_page(POD, namespace, selector, limit=limit, token=token)
-        answer = yield from patiently(call, dice.clock() + PATIENCE, dice)
+        answer = yield from patiently(call, outside.clock() + PATIENCE, outside)
         page = read_answer(call, answer)
         items = [dict(item) for item in read_mappings(page.get("items"))]
         found += items
@@ -205,14 +209,14 @@ def pods(kind: JobKind, namespace: str, name: str, dice: Dice) -> Talk[Objects]:
         limit = next_limit(answer, len(items))
 
 
-def events(namespace: str, about: Sequence[str], dice: Dice) -> Talk[Objects]:
+def events(namespace: str, about: Sequence[str], outside: Outside) -> Talk[Objects]:
     """About the first few of these objects (uids or names), oldest first; none where we may not
     read events, since they are only evidence."""
     found: dict[str, dict[str, Any]] = {}
     for each in list(dict.fromkeys(about))[:_MOST_ABOUT]:
         call = api_calls.list_events(namespace, each, _EVENTS_EACH)
         try:
-            page = yield from ask(call, dice)
+            page = yield from ask(call, outside)
         except (Forbidden, NotFound):
             return []
         for item in read_mappings(page.get("items")):
@@ -226,11 +230,11 @@ def _time_of_event(event: Mapping[str, Any]) -> str:
     return read_text(event.get("lastTimestamp")) or read_text(created)
 
 
-def mpi_version(dice: Dice) -> Talk[str]:
+def mpi_version(outside: Outside) -> Talk[str]:
     """Which MPIJob the cluster serves; mpi-operator's comes first."""
     for kind in (MPI_JOB_V2, MPI_JOB_V1):
         try:
-            served = yield from ask(api_calls.served_kinds(kind.group, kind.version), dice)
+            served = yield from ask(api_calls.served_kinds(kind.group, kind.version), outside)
         except (NotFound, NotServed):
             continue
         names = [each.get("name") for each in read_mappings(served.get("resources"))]

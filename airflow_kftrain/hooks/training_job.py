@@ -6,6 +6,7 @@ calls. Not for an event loop: that is training_job_async.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -19,7 +20,7 @@ from airflow_kftrain.errors import ClusterError
 from airflow_kftrain.hooks import api_calls, credentials, talks
 from airflow_kftrain.hooks.answers import Answer, Body, Lines, check, read_answer, unreachable
 from airflow_kftrain.hooks.api_calls import Call, LogQuery
-from airflow_kftrain.hooks.talks import Dice, Objects, Pause, Talk
+from airflow_kftrain.hooks.talks import Objects, Outside, Pause, Talk
 from airflow_kftrain.job_state import read_mapping, read_mappings, read_text
 from airflow_kftrain.kinds import JobKind
 
@@ -35,7 +36,7 @@ class TrainingJobHook:
         """Nothing is read or sent before the first call. None: the default kubeconfig, or the
         pod's own account."""
         self.connection = connection
-        self._dice = Dice()
+        self._outside = Outside()
         self._lock = threading.Lock()
         self._held: Any = None
         self._mpi_version = ""
@@ -47,15 +48,15 @@ class TrainingJobHook:
     def resolve_mpi_version(self) -> str:
         """Which MPIJob the cluster serves: "v2beta1" or "v1"; raises NotServed."""
         if not self._mpi_version:
-            self._mpi_version = self.talk(talks.mpi_version(self._dice))
+            self._mpi_version = self.talk(talks.mpi_version(self._outside))
         return self._mpi_version
 
     def submit(self, kind: JobKind, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """The job as created, or as an earlier call for the same owner created it."""
-        return self.talk(talks.submit(kind, manifest, self._dice))
+        return self.talk(talks.submit(kind, manifest, self._outside))
 
     def get(self, kind: JobKind, namespace: str, name: str) -> dict[str, Any] | None:
-        return self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._dice))
+        return self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._outside))
 
     def list(self, kind: JobKind, namespace: str, selector: str = "") -> Iterator[dict[str, Any]]:
         """In pages, which are fetched as they are needed."""
@@ -63,7 +64,7 @@ class TrainingJobHook:
         while True:
             call = api_calls.list_page(kind, namespace, selector, limit=limit, token=token)
             answer = self.talk(
-                talks.patiently(call, self._dice.clock() + talks.PATIENCE, self._dice)
+                talks.patiently(call, self._outside.clock() + talks.PATIENCE, self._outside)
             )
             page = read_answer(call, answer)
             items = read_mappings(page.get("items"))
@@ -77,7 +78,9 @@ class TrainingJobHook:
         self, kind: JobKind, namespace: str, name: str, patch: Mapping[str, Any]
     ) -> dict[str, Any]:
         """A merge patch; with `metadata.resourceVersion` in it, Conflict if the job has changed."""
-        return self.talk(talks.ask(api_calls.patch_job(kind, namespace, name, patch), self._dice))
+        return self.talk(
+            talks.ask(api_calls.patch_job(kind, namespace, name, patch), self._outside)
+        )
 
     def delete(
         self,
@@ -90,6 +93,7 @@ class TrainingJobHook:
         foreground: bool = False,
     ) -> bool:
         """False if that job is gone already; Conflict if it is not in this version any more."""
+        get = api_calls.get_job(kind, namespace, name)
         call = api_calls.delete_job(
             kind,
             namespace,
@@ -98,15 +102,15 @@ class TrainingJobHook:
             resource_version=resource_version,
             foreground=foreground,
         )
-        return self.talk(talks.delete(call, self._dice))
+        return self.talk(talks.delete(call, get, uid, self._outside))
 
     def pods(self, kind: JobKind, namespace: str, name: str) -> Objects:
         """Of a job, at most a thousand."""
-        return self.talk(talks.pods(kind, namespace, name, self._dice))
+        return self.talk(talks.pods(kind, namespace, name, self._outside))
 
     def events(self, namespace: str, about: Sequence[str]) -> Objects:
         """About the first few of these uids or names, oldest first; none if that is forbidden."""
-        return self.talk(talks.events(namespace, about, self._dice))
+        return self.talk(talks.events(namespace, about, self._outside))
 
     def log(
         self,
@@ -124,7 +128,7 @@ class TrainingJobHook:
         asked = LogQuery(
             namespace, pod, container, previous, tail_lines, limit_bytes, since, timestamps
         )
-        return self.talk(talks.ask_for_text(api_calls.read_log(asked), self._dice))
+        return self.talk(talks.ask_for_text(api_calls.read_log(asked), self._outside))
 
     def follow_log(
         self, namespace: str, pod: str, container: str, *, since: datetime | None = None
@@ -132,22 +136,17 @@ class TrainingJobHook:
         """Line by line as it is written, until the container ends."""
         asked = LogQuery(namespace, pod, container, since=since, follow=True)
         call = api_calls.read_log(asked)
-        response = self._open(call, None)
         lines = Lines(credentials.LONGEST_LOG_LINE)
-        try:
+        with self._open(call, None) as response:
             if response.status >= 300:
                 check(call, self._read(call, response))
             for piece in response.stream(1 << 16):
                 yield from (line.decode("utf-8", "replace") for line in lines.feed(piece))
             yield from (line.decode("utf-8", "replace") for line in lines.rest())
-        except _library_errors() as error:
-            raise self._unreachable(call, error) from error
-        finally:
-            response.close()
 
     def ask(self, call: Call) -> dict[str, Any]:
         """What is answered to one call of api_calls."""
-        return self.talk(talks.ask(call, self._dice))
+        return self.talk(talks.ask(call, self._outside))
 
     def talk(self, talk: Talk[T]) -> T:
         """Carries calls and answers to and fro."""
@@ -169,52 +168,37 @@ class TrainingJobHook:
             return end.value  # type: ignore[no-any-return]
 
     def _send(self, call: Call) -> Answer:
-        client = self._client()
-        answer = self._exchange(call)
-        if answer.status == 401:
-            self._forget(client)
-            answer = self._exchange(call)
-        return answer
-
-    def _exchange(self, call: Call) -> Answer:
-        response = self._open(call, credentials.ANSWER_SECONDS)
-        try:
+        with self._open(call, credentials.ANSWER_SECONDS) as response:
             return self._read(call, response)
-        except _library_errors() as error:
-            raise self._unreachable(call, error) from error
-        finally:
-            response.close()
 
     def _read(self, call: Call, response: Any) -> Answer:
         body = Body(call)
         for piece in response.stream(1 << 16):
             body.feed(piece)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, headers, body.text())
+        return Answer(response.status, headers, body.text(), self._server())
 
-    def _open(self, call: Call, seconds: float | None) -> Any:
-        from urllib3 import Timeout
+    @contextlib.contextmanager
+    def _open(self, call: Call, seconds: float | None) -> Iterator[Any]:
+        """The answer as it begins. Credentials that are not taken are made anew, once."""
+        from urllib3.exceptions import HTTPError
 
         client = self._client()
-        headers = credentials.auth_headers(call.content_type)
-        client.update_params_for_auth(headers, [], ["BearerToken"])
-        query = f"?{urlencode(call.query)}" if call.query else ""
         try:
-            return client.rest_client.pool_manager.request(
-                call.method,
-                client.configuration.host.rstrip("/") + call.path + query,
-                body=None if call.body is None else json.dumps(call.body),
-                headers=headers,
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                timeout=Timeout(connect=credentials.CONNECT_SECONDS, read=seconds),
-            )
-        except _library_errors() as error:
-            raise self._unreachable(call, error) from error
+            response = _request(client, call, seconds)
+            if response.status == 401:
+                response.close()
+                self._forget(client)
+                response = _request(self._client(), call, seconds)
+            try:
+                yield response
+            finally:
+                response.close()
+        except (HTTPError, OSError) as error:
+            raise unreachable(call, self._server(), error) from error
 
-    def _unreachable(self, call: Call, error: BaseException) -> ClusterError:
-        return unreachable(call, credentials.shown_server(self._client().configuration.host), error)
+    def _server(self) -> str:
+        return credentials.shown_server(self._client().configuration.host, self.connection)
 
     def _client(self) -> Any:
         with self._lock:
@@ -246,7 +230,19 @@ def _cncf_hook(connection: str | None) -> Any:
     return hook
 
 
-def _library_errors() -> tuple[type[Exception], ...]:
-    from urllib3.exceptions import HTTPError
+def _request(client: Any, call: Call, seconds: float | None) -> Any:
+    from urllib3 import Timeout
 
-    return (HTTPError, OSError)
+    headers = credentials.request_headers(call.content_type)
+    client.update_params_for_auth(headers, [], ["BearerToken"])
+    query = f"?{urlencode(call.query)}" if call.query else ""
+    return client.rest_client.pool_manager.request(
+        call.method,
+        client.configuration.host.rstrip("/") + call.path + query,
+        body=None if call.body is None else json.dumps(call.body),
+        headers=headers,
+        preload_content=False,
+        redirect=False,
+        retries=False,
+        timeout=Timeout(connect=credentials.CONNECT_SECONDS, read=seconds),
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import time
@@ -15,7 +16,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
-from weakref import WeakKeyDictionary
 
 from airflow_kftrain.errors import ClusterError
 from airflow_kftrain.hooks import api_calls, credentials, talks
@@ -30,7 +30,7 @@ from airflow_kftrain.hooks.answers import (
     unreachable,
 )
 from airflow_kftrain.hooks.api_calls import POD, AnyKind, Call, LogQuery
-from airflow_kftrain.hooks.talks import Dice, Objects, Pause, Talk
+from airflow_kftrain.hooks.talks import Objects, Outside, Pause, Talk
 from airflow_kftrain.job_state import read_mapping, read_text
 from airflow_kftrain.kinds import JobKind
 
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_LARGE = 1 << 20
+"""Bytes that aiohttp would not write in one go."""
 _SLICE = 0.004
 """Seconds of reading after which the others in the loop get their turn."""
 
@@ -49,7 +51,7 @@ class AsyncTrainingJobHook:
         """Nothing is read or sent before the first call. None: the default kubeconfig, or the
         pod's own account."""
         self.connection = connection
-        self._dice = Dice()
+        self._outside = Outside()
 
     async def namespace(self) -> str:
         """Where jobs go whose author names no namespace."""
@@ -57,10 +59,10 @@ class AsyncTrainingJobHook:
 
     async def submit(self, kind: JobKind, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """The job as created, or as an earlier call for the same owner created it."""
-        return await self.talk(talks.submit(kind, manifest, self._dice))
+        return await self.talk(talks.submit(kind, manifest, self._outside))
 
     async def get(self, kind: JobKind, namespace: str, name: str) -> dict[str, Any] | None:
-        return await self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._dice))
+        return await self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._outside))
 
     async def list(
         self, kind: JobKind, namespace: str, selector: str = ""
@@ -116,7 +118,7 @@ class AsyncTrainingJobHook:
     ) -> dict[str, Any]:
         """A merge patch; with `metadata.resourceVersion` in it, Conflict if the job has changed."""
         call = api_calls.patch_job(kind, namespace, name, patch)
-        return await self.talk(talks.ask(call, self._dice))
+        return await self.talk(talks.ask(call, self._outside))
 
     async def delete(
         self,
@@ -129,6 +131,7 @@ class AsyncTrainingJobHook:
         foreground: bool = False,
     ) -> bool:
         """False if that job is gone already; Conflict if it is not in this version any more."""
+        get = api_calls.get_job(kind, namespace, name)
         call = api_calls.delete_job(
             kind,
             namespace,
@@ -137,15 +140,15 @@ class AsyncTrainingJobHook:
             resource_version=resource_version,
             foreground=foreground,
         )
-        return await self.talk(talks.delete(call, self._dice))
+        return await self.talk(talks.delete(call, get, uid, self._outside))
 
     async def pods(self, kind: JobKind, namespace: str, name: str) -> Objects:
         """Of a job, at most a thousand."""
-        return await self.talk(talks.pods(kind, namespace, name, self._dice))
+        return await self.talk(talks.pods(kind, namespace, name, self._outside))
 
     async def events(self, namespace: str, about: Sequence[str]) -> Objects:
         """About the first few of these uids or names, oldest first; none if that is forbidden."""
-        return await self.talk(talks.events(namespace, about, self._dice))
+        return await self.talk(talks.events(namespace, about, self._outside))
 
     async def log(
         self,
@@ -163,7 +166,7 @@ class AsyncTrainingJobHook:
         asked = LogQuery(
             namespace, pod, container, previous, tail_lines, limit_bytes, since, timestamps
         )
-        return await self.talk(talks.ask_for_text(api_calls.read_log(asked), self._dice))
+        return await self.talk(talks.ask_for_text(api_calls.read_log(asked), self._outside))
 
     async def follow_log(
         self, namespace: str, pod: str, container: str, *, since: datetime | None = None
@@ -177,7 +180,7 @@ class AsyncTrainingJobHook:
 
     async def ask(self, call: Call) -> dict[str, Any]:
         """What is answered to one call of api_calls."""
-        return await self.talk(talks.ask(call, self._dice))
+        return await self.talk(talks.ask(call, self._outside))
 
     async def talk(self, talk: Talk[T]) -> T:
         """Carries calls and answers to and fro."""
@@ -199,8 +202,8 @@ class AsyncTrainingJobHook:
             return end.value  # type: ignore[no-any-return]
 
     async def _send(self, call: Call) -> Answer:
-        async with self._open(call, credentials.ANSWER_SECONDS) as response:
-            return await _read(call, response)
+        async with self._open(call, credentials.ANSWER_SECONDS) as (response, server):
+            return await _read(call, response, server)
 
     async def _events_of(
         self, call: Call, seconds: float
@@ -209,15 +212,15 @@ class AsyncTrainingJobHook:
         stream = self._lines_of(call, most, credentials.LONGEST_EVENT)
         async with contextlib.aclosing(stream):
             async for line in stream:
-                yield read_event(call, line)
+                yield read_event(call, line, (await self._client()).server)
 
     async def _lines_of(
         self, call: Call, seconds: float | None, longest: int
     ) -> AsyncGenerator[bytes, None]:
         lines = Lines(longest)
-        async with self._open(call, seconds) as response:
+        async with self._open(call, seconds) as (response, server):
             if response.status >= 300:
-                check(call, await _read(call, response))
+                check(call, await _read(call, response, server))
             async for piece in response.content.iter_any():
                 for line in lines.feed(piece):
                     yield line
@@ -225,8 +228,9 @@ class AsyncTrainingJobHook:
                 yield line
 
     @contextlib.asynccontextmanager
-    async def _open(self, call: Call, seconds: float | None) -> AsyncIterator[Any]:
-        """The answer as it begins. Credentials that are not taken are made anew, once."""
+    async def _open(self, call: Call, seconds: float | None) -> AsyncIterator[tuple[Any, str]]:
+        """The answer as it begins, and who gives it. Credentials that are not taken are made
+        anew, once."""
         from aiohttp import ClientError
 
         client = await self._client()
@@ -237,7 +241,7 @@ class AsyncTrainingJobHook:
                 client = await _clients().renewed(self.connection, client)
                 response = await client.request(call, seconds)
             async with response:
-                yield response
+                yield response, client.server
         except (ClientError, asyncio.TimeoutError, OSError) as error:
             raise unreachable(call, client.server, error) from error
 
@@ -264,9 +268,9 @@ class _Pages:
         self.resource_version = ""
 
     async def fetch(self) -> None:
-        dice = Dice()
+        outside = Outside()
         call = api_calls.list_page(*self._selection, limit=self._limit, token=self._token)
-        talk = talks.patiently(call, dice.clock() + talks.PATIENCE, dice)
+        talk = talks.patiently(call, outside.clock() + talks.PATIENCE, outside)
         answer = await self._hook.talk(talk)
         page: list[dict[str, Any]] = []
         metadata: Mapping[str, Any] = {}
@@ -277,7 +281,7 @@ class _Pages:
                 elif key == "metadata":
                     metadata = read_mapping(value)
         except ValueError as error:
-            raise no_api_server(call) from error
+            raise no_api_server(call, answer.server) from error
         self._page = page
         self._token = read_text(metadata.get("continue"))
         self._limit = talks.next_limit(answer, len(page))
@@ -295,17 +299,19 @@ class _Pages:
 class _Client:
     """A session with the credentials of a connection, for as long as anybody holds it."""
 
-    def __init__(self, keeper: Any, api_client: Any, extras: Mapping[str, Any]) -> None:
+    def __init__(
+        self, keeper: Any, api_client: Any, extras: Mapping[str, Any], connection: str | None
+    ) -> None:
         self._keeper = keeper
         self._api = api_client
         self._insecure = credentials.is_on(extras, "disable_verify_ssl")
         self.extras = extras
-        self.server = credentials.shown_server(api_client.configuration.host)
+        self.server = credentials.shown_server(api_client.configuration.host, connection)
 
     async def request(self, call: Call, seconds: float | None) -> Any:
         from aiohttp import ClientTimeout
 
-        headers = credentials.auth_headers(call.content_type)
+        headers = credentials.request_headers(call.content_type)
         waits = self._api.update_params_for_auth(headers, [], ["BearerToken"])
         if waits is not None:  # kubernetes_asyncio 30 does not wait
             await waits
@@ -320,7 +326,7 @@ class _Client:
         return await rest.pool_manager.request(
             call.method,
             self._api.configuration.host.rstrip("/") + call.path + query,
-            data=None if call.body is None else json.dumps(call.body),
+            data=_body(call),
             headers=headers,
             allow_redirects=False,
             timeout=ClientTimeout(total=seconds, sock_connect=credentials.CONNECT_SECONDS),
@@ -348,11 +354,17 @@ class _Clients:
         return await self.get(connection)
 
 
-_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
+_OF_LOOPS: dict[asyncio.AbstractEventLoop, _Clients] = {}
 
 
 def _clients() -> _Clients:
-    return _OF_LOOPS.setdefault(asyncio.get_running_loop(), _Clients())
+    """Of the running loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _OF_LOOPS:
+        for ended in [each for each in _OF_LOOPS if each.is_closed()]:
+            _OF_LOOPS.pop(ended, None)
+        _OF_LOOPS[loop] = _Clients()
+    return _OF_LOOPS[loop]
 
 
 async def _connect(connection: str | None) -> _Client:
@@ -367,7 +379,7 @@ async def _connect(connection: str | None) -> _Client:
         # An asynchronous generator: it closes its client when nobody holds it any more, and at the
         # latest when the loop ends.
         keeper = hook.get_conn()
-        return _Client(keeper, await keeper.__aenter__(), extras)
+        return _Client(keeper, await keeper.__aenter__(), extras, connection)
     except Exception as error:
         raise credentials.bad_connection(connection, error) from error
 
@@ -378,12 +390,19 @@ def _cncf_hook_class() -> Any:
     return AsyncKubernetesHook
 
 
-async def _read(call: Call, response: Any) -> Answer:
+async def _read(call: Call, response: Any, server: str) -> Answer:
     body = Body(call)
     async for piece in response.content.iter_any():
         body.feed(piece)
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status, headers, body.text())
+    return Answer(response.status, headers, body.text(), server)
+
+
+def _body(call: Call) -> bytes | io.BytesIO | None:
+    if call.body is None:
+        return None
+    body = json.dumps(call.body).encode()
+    return body if len(body) < _LARGE else io.BytesIO(body)
 
 
 async def _in_slices(work: Iterator[T]) -> AsyncIterator[T]:

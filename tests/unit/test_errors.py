@@ -11,6 +11,7 @@ import pytest
 
 from airflow_kftrain import InvalidSpec, KfTrainError, Replica, UnknownKind
 from airflow_kftrain.errors import (
+    BadConnection,
     ClusterError,
     Conflict,
     Expired,
@@ -134,8 +135,8 @@ def test_all_errors_are_of_one_tree() -> None:
     assert issubclass(UnknownKind, InvalidSpec)
     assert issubclass(InvalidSpec, KfTrainError)
     assert issubclass(ClusterError, KfTrainError)
-    named = {Unreachable, Unauthorized, Forbidden, Refused, NotFound, NotServed, Conflict, Expired}
-    assert set(ClusterError.__subclasses__()) == named
+    of_calls = {Unreachable, Unauthorized, Forbidden, Refused, NotFound, NotServed, Conflict}
+    assert set(ClusterError.__subclasses__()) == of_calls | {BadConnection, Expired}
 
 
 def test_a_long_list_in_a_list_is_not_shown_to_the_bottom() -> None:
