@@ -43,6 +43,8 @@ class Evidence:
         return next(iter(find_failures(self.pods)), None)
 
     async def gather(self, verdict: Verdict) -> None:
+        if self._watched.feed.is_away:
+            return
         try:
             async with self._watched.feed.hub.turn:
                 await asyncio.wait_for(self._gather(verdict), PATIENCE)

@@ -161,6 +161,12 @@ class Feed:
             self.jobs_stream.run(), self.pods_stream.run(), self.pods.look_for_crashes()
         )
 
+    @property
+    def is_away(self) -> bool:
+        """The cluster does not answer, and may again."""
+        problem = self.jobs_stream.problem
+        return problem is not None and not problem.is_final
+
     # ----- who waits
 
     def add(self, subscription: Subscription, poll_interval: float) -> None:
@@ -248,6 +254,10 @@ class Hub:
         self.sweeps = False
         self._feeds: dict[FeedKey, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._feeds)
 
     def feed(self, key: FeedKey) -> Feed:
         feed = self._feeds.get(key)

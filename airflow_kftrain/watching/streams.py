@@ -22,6 +22,8 @@ WATCH_SECONDS = 150.0
 """A connection that died in silence is noticed after so long."""
 LIST_AGAIN_SECONDS = 600.0
 """A watch may miss something: the whole is looked at again."""
+TOLD_AFTER_SECONDS = 10.0
+"""Trouble that passes sooner is nobody's concern."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _SHUT_PAUSE = 300.0
@@ -73,6 +75,7 @@ class Stream:
         self._version = ""
         """The last that was told."""
         self._failures = 0
+        self._failing_since: float | None = None
         self._slice_began = 0.0
         self.synced = False
         """The whole selection has been listed at least once."""
@@ -121,12 +124,15 @@ class Stream:
 
     async def _list(self) -> None:
         self._version, items = await self._source.snapshot()
+        self._answers()
         self._sink.begin()
         async for item in items:
             self._sink.put(item)
             await self._breathe()
         self._sink.complete()
-        self._works()
+        if not self.synced:
+            self.synced = True
+            self._sink.changed()
 
     async def _watch(self) -> None:
         events = self._source.watch(self._version, jittered(WATCH_SECONDS))
@@ -138,7 +144,7 @@ class Stream:
                     self._sink.put(item)
                 told = read_text(read_mapping(item.get("metadata")).get("resourceVersion"))
                 self._version = told or self._version
-                self._works()
+                self._answers()
                 await self._breathe()
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # all our sources are generators
@@ -150,10 +156,10 @@ class Stream:
             await asyncio.sleep(0)
             self._slice_began = now()
 
-    def _works(self) -> None:
+    def _answers(self) -> None:
         self._failures = 0
-        first, self.synced = not self.synced, True
-        if self.problem is not None or first:
+        self._failing_since = None
+        if self.problem is not None:
             self.problem = None
             self._sink.changed()
 
@@ -163,14 +169,15 @@ class Stream:
             self._sink.changed()
 
     def _fail(self, error: KfTrainError) -> float:
-        """Remembers the trouble; seconds until the next try. What heals within seconds never
-        comes here: the hook has tried for a while."""
+        """Remembers the trouble; seconds until the next try."""
+        now = asyncio.get_running_loop().time()
         final = not getattr(error, "retryable", False)
-        before = self.problem
-        since = before.since if before else asyncio.get_running_loop().time()
-        self.problem = Problem(error, since, final)
-        if before is None or before.is_final != final:
-            self._sink.changed()
+        if self._failing_since is None:
+            self._failing_since = now
+        if final or now - self._failing_since >= TOLD_AFTER_SECONDS:
+            before, self.problem = self.problem, Problem(error, self._failing_since, final)
+            if before is None or before.is_final != final:
+                self._sink.changed()
         self._failures += 1
         if final:
             return jittered(_SHUT_PAUSE)

@@ -134,16 +134,19 @@ class _Watch:
     async def _look(self) -> None:
         """The feed knows the state; where it does not, the cluster is asked, once."""
         feed = self._subscription.feed
-        problem = feed.jobs_stream.problem
         found = self._subscription.state
-        is_away = problem is not None and not problem.is_final
         # A feed that failed for good never knows anything.
-        knows_all = feed.jobs_stream.synced or problem is not None
-        if found is None and knows_all and not is_away and self._loop.time() >= self._look_at:
+        knows_all = feed.jobs_stream.synced or feed.jobs_stream.problem is not None
+        is_due = knows_all and not self._is_away and self._loop.time() >= self._look_at
+        if found is None and is_due:
             self._look_at = self._loop.time() + self._course.order.poll_interval
             found = await self._ask()
         if found is not None:
             self._see(found)
+
+    @property
+    def _is_away(self) -> bool:
+        return self._subscription.feed.is_away
 
     async def _ask(self) -> JobState | None:
         """Raises what no waiting heals."""
@@ -226,6 +229,8 @@ class _Watch:
         """
         order = self._course.order
         is_late = order.deadline is not None and _now() >= order.deadline
+        if is_late and self._is_away:
+            return decision
         try:
             pods = await asyncio.wait_for(self._ask_for_all(), _CHECK_PATIENCE)
         except (ClusterError, asyncio.TimeoutError) as error:

@@ -7,12 +7,14 @@ What the embedded cluster does not do is marked `real_only("why")`.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from airflow_kftrain.local.faults.command import FaultProxy, running
 from tests.cluster.comparison import unlike
 from tests.cluster.recorder import RECORDINGS
 from tests.cluster.table import Table, real_only, scenario_of
@@ -99,6 +101,25 @@ def world(target: Target, request: pytest.FixtureRequest) -> Iterator[World]:
     finally:
         target.api.delete(namespace)
         target.check()
+
+
+@pytest.fixture
+def connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Airflow connection `cluster`."""
+    connect(monkeypatch, world.target.kubeconfig)
+
+
+@pytest.fixture
+def proxy(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """Makes faults on the way of the Airflow connection `cluster`."""
+    with running(FaultProxy(world.target.kubeconfig)) as proxy:
+        connect(monkeypatch, proxy.kubeconfig)
+        yield proxy
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
+    said = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(kubeconfig)}}
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(said))
 
 
 def _keep_recording(world: World, request: pytest.FixtureRequest) -> None:

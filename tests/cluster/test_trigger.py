@@ -16,12 +16,7 @@ from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import order_for, start
 from tests.cluster.world import World
 
-
-@pytest.fixture(autouse=True)
-def connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = {"kube_config_path": str(world.target.kubeconfig), "namespace": world.namespace}
-    said = {"conn_type": "kubernetes", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(said))
+pytestmark = pytest.mark.usefixtures("connection")
 
 
 async def _events(trigger: TrainingJobTrigger) -> list[Outcome]:

@@ -14,12 +14,7 @@ from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import Told, order_for, start
 from tests.cluster.world import World
 
-
-@pytest.fixture(autouse=True)
-def connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = {"kube_config_path": str(world.target.kubeconfig), "namespace": world.namespace}
-    said = {"conn_type": "kubernetes", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(said))
+pytestmark = pytest.mark.usefixtures("connection")
 
 
 def test_a_job_is_watched_to_its_success(world: World) -> None:

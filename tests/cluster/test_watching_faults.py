@@ -1,0 +1,248 @@
+"""Watching while the world breaks"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from airflow_kftrain.job_state import Phase
+from airflow_kftrain.local.faults.command import Fault, FaultProxy
+from airflow_kftrain.messages import Outcome, WatchOrder
+from airflow_kftrain.monitoring.decisions import Verdict
+from airflow_kftrain.watching import feeds, streams
+from tests.cluster.jobs import pytorch_job, replica
+from tests.cluster.watched import Told, order_for, start
+from tests.cluster.world import Job, World
+
+WATCHES = ("watch", "pytorchjobs")
+LISTS = ("list", "pytorchjobs")
+GETS = ("get", "pytorchjobs")
+
+
+def waiting_job(world: World, name: str = "job") -> Job:
+    """It runs until its file is there, which `let_go` makes."""
+    return start(world, pytorch_job({"Master": replica("pytorch", "sleep 300")}, name=name))
+
+
+def end(job: Job) -> None:
+    """Ends the job well, as its operator would."""
+    status = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "Done"}]}
+    answer = job.world.api.call(
+        "PATCH",
+        f"{job.path}/status",
+        {"status": status},
+        content_type="application/merge-patch+json",
+    )
+    assert answer.ok, answer.message
+    # The operator takes the pods away only when it looks at the job again.
+
+
+@asynccontextmanager
+async def watched(
+    told: Told, order: WatchOrder, **more: Any
+) -> AsyncIterator[asyncio.Task[Outcome]]:
+    task = asyncio.create_task(told.watch(order, **more))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(seen: Callable[[], object], seconds: float = 60) -> None:
+    async def look() -> None:
+        while not seen():  # noqa: ASYNC110  # it is others who change it
+            await asyncio.sleep(0.05)
+
+    await asyncio.wait_for(look(), seconds)
+
+
+async def in_thread(work: Callable[..., Any], *given: Any) -> Any:
+    return await asyncio.to_thread(work, *given)
+
+
+def test_many_who_wait_share_one_watch(world: World, proxy: FaultProxy) -> None:
+    jobs = [waiting_job(world, f"job-{number}") for number in range(5)]
+    told = [Told() for _ in jobs]
+
+    async def run() -> list[Outcome]:
+        orders = [order_for(world, job) for job in jobs]
+        tasks = [
+            asyncio.create_task(one.watch(order)) for one, order in zip(told, orders, strict=True)
+        ]
+        await until(lambda: all("Running" in one.text for one in told))
+        for job in jobs:
+            await in_thread(end, job)
+        return await asyncio.gather(*tasks)
+
+    outcomes = asyncio.run(run())
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.SUCCEEDED}
+    assert proxy.calls[WATCHES] == 1
+    assert proxy.calls[LISTS] == 1
+    assert proxy.calls["watch", "pods"] == 1
+    assert proxy.calls[GETS] == 0
+
+
+@pytest.mark.parametrize("fault", ["cut", "expire"])
+def test_a_watch_that_breaks_goes_on(world: World, proxy: FaultProxy, fault: str) -> None:
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job)) as task:
+            await until(lambda: "Running" in told.text)
+            assert await in_thread(getattr(proxy, fault)) >= 2
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 10)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+    assert proxy.calls[LISTS] == (1 if fault == "cut" else 2)
+    assert "cannot" not in told.text
+
+
+def test_a_job_that_ended_while_the_cluster_was_away_is_found_at_its_return(
+    world: World, proxy: FaultProxy
+) -> None:
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job)) as task:
+            await until(lambda: "Running" in told.text)
+            await in_thread(proxy.away)
+            await in_thread(end, job)
+            await until(lambda: "waiting for the cluster" in told.text)
+            await in_thread(proxy.back)
+            return await asyncio.wait_for(task, 60)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+    assert told.text.count("waiting for the cluster") == 1
+    assert told.text.count("The cluster answers again.") == 1
+
+
+def test_where_no_watch_is_allowed_the_jobs_are_listed_now_and_then(
+    world: World, proxy: FaultProxy
+) -> None:
+    proxy.add(Fault(verb="watch", code=403))
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
+            await until(lambda: "every 1 s" in told.text)
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 10)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+    assert told.text.count("every 1 s") == 1
+
+
+def test_where_no_list_is_allowed_the_job_is_asked_for(world: World, proxy: FaultProxy) -> None:
+    proxy.add(Fault(verb="list", code=403))
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
+            await until(lambda: "Running" in told.text)
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 10)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+
+
+def test_where_nothing_is_allowed_the_right_is_named(world: World, proxy: FaultProxy) -> None:
+    proxy.add(Fault(resource="pytorchjobs", code=403))
+    outcome = asyncio.run(Told().watch(order_for(world, waiting_job(world))))
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "Forbidden")
+    assert not outcome.retryable
+    assert "403" in outcome.words
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_server_in_trouble_is_borne(world: World, proxy: FaultProxy, code: int) -> None:
+    proxy.add(Fault(verb="list", code=code, times=3))
+    proxy.add(Fault(verb="watch", code=code, times=3))
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job)) as task:
+            await until(lambda: "Running" in told.text)
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 20)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+
+
+def test_a_connection_that_died_in_silence_is_noticed(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_kftrain.hooks import credentials
+
+    monkeypatch.setattr(streams, "WATCH_SECONDS", 2.0)
+    monkeypatch.setattr(credentials, "WATCH_GRACE", 1.0)
+    monkeypatch.setattr(credentials, "ANSWER_SECONDS", 3.0)
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job)) as task:
+            await until(lambda: "Running" in told.text)
+            await in_thread(proxy.freeze)
+            await in_thread(end, job)
+            await until(lambda: "waiting for the cluster" in told.text)
+            await in_thread(proxy.thaw)
+            return await asyncio.wait_for(task, 60)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+
+
+def test_evidence_that_cannot_be_had_changes_no_verdict(world: World, proxy: FaultProxy) -> None:
+    for resource in ("pods", "pods/log", "events"):
+        proxy.add(Fault(resource=resource, code=403))
+    job = start(world, pytorch_job({"Master": replica("pytorch", "exit 3")}))
+    outcome = asyncio.run(Told().watch(order_for(world, job)))
+    assert (outcome.verdict, outcome.phase) == (Verdict.FAILED, Phase.FAILED)
+    assert outcome.pods == ()
+
+
+def test_the_deadline_holds_while_the_cluster_is_away(world: World, proxy: FaultProxy) -> None:
+    from datetime import datetime, timedelta, timezone
+
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        deadline = datetime.now(timezone.utc) + timedelta(seconds=6)
+        async with watched(told, order_for(world, job, deadline=deadline)) as task:
+            await until(lambda: "Running" in told.text)
+            await in_thread(proxy.away)
+            return await asyncio.wait_for(task, 40)
+
+    outcome = asyncio.run(run())
+    assert (outcome.verdict, outcome.reason) == (Verdict.TIMED_OUT, "ExecutionTimeout")
+    assert outcome.phase is Phase.RUNNING
+
+
+def test_a_feed_is_kept_for_the_next_and_ends_when_nobody_comes(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "LINGER_SECONDS", 1.0)
+    first, second = waiting_job(world, "first"), waiting_job(world, "second")
+
+    async def run() -> None:
+        for job in (first, second):
+            async with watched(Told(), order_for(world, job)) as task:
+                await in_thread(job.becomes, "Running")
+                await in_thread(end, job)
+                await asyncio.wait_for(task, 10)
+        assert proxy.calls[WATCHES] == 1
+        hub = feeds.hub_of("cluster")
+        await until(lambda: not hub.is_busy, 10)
+
+    asyncio.run(run())
