@@ -131,10 +131,16 @@ class TrainingJobHook:
         return self.talk(talks.ask_for_text(api_calls.read_log(asked), self._outside))
 
     def follow_log(
-        self, namespace: str, pod: str, container: str, *, since: datetime | None = None
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        since: datetime | None = None,
+        timestamps: bool = False,
     ) -> Iterator[str]:
         """Line by line as it is written, until the container ends."""
-        asked = LogQuery(namespace, pod, container, since=since, follow=True)
+        asked = LogQuery(namespace, pod, container, since=since, timestamps=timestamps, follow=True)
         call = api_calls.read_log(asked)
         lines = Lines(credentials.LONGEST_LOG_LINE)
         with self._open(call, None) as response:

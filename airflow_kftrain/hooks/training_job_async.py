@@ -169,10 +169,16 @@ class AsyncTrainingJobHook:
         return await self.talk(talks.ask_for_text(api_calls.read_log(asked), self._outside))
 
     async def follow_log(
-        self, namespace: str, pod: str, container: str, *, since: datetime | None = None
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        since: datetime | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[str]:
         """Line by line as it is written, until the container ends."""
-        asked = LogQuery(namespace, pod, container, since=since, follow=True)
+        asked = LogQuery(namespace, pod, container, since=since, timestamps=timestamps, follow=True)
         stream = self._lines_of(api_calls.read_log(asked), None, credentials.LONGEST_LOG_LINE)
         async with contextlib.aclosing(stream):
             async for line in stream:

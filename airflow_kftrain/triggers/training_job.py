@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_kftrain.airflow_compat import has_trigger_on_kill, push_xcom, task_state
 from airflow_kftrain.messages import Outcome, ReplicaPod, WatchOrder
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Fault
@@ -39,6 +40,25 @@ class TrainingJobTrigger(BaseTrigger):
         self._fired = True
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
+    async def on_kill(self) -> None:
+        """Somebody ended the task; or nobody did, and Airflow has only given it to another
+        triggerer. Who ends the job finds out."""
+        if self._fired or self.task_instance is None:
+            return
+        from airflow_kftrain.watching.ending import end_job
+
+        task = self.task_instance
+        index = -1 if task.map_index is None else task.map_index
+        await end_job(
+            WatchOrder.from_dict(self.order),
+            lambda: task_state(task.dag_id, task.run_id, task.task_id, index),
+        )
+
+    async def cleanup(self) -> None:
+        """All that an Airflow without on_kill calls."""
+        if not has_trigger_on_kill():
+            await self.on_kill()
+
     async def _event(self) -> dict[str, Any]:
         try:
             # Not when a DAG is parsed: it brings the hooks along.
@@ -67,7 +87,6 @@ class TrainingJobTrigger(BaseTrigger):
         task = self.task_instance
         if not self.links or task is None:
             return
-        from airflow_kftrain.airflow_compat import push_xcom
         from airflow_kftrain.links import fill_links, log_links
 
         order = WatchOrder.from_dict(self.order)

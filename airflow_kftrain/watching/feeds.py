@@ -26,6 +26,7 @@ from airflow_kftrain.monitoring.pods import PodState
 from airflow_kftrain.watching.memory import Memory
 from airflow_kftrain.watching.pods import RUNNING, TROUBLED, PodBook
 from airflow_kftrain.watching.streams import Stream
+from airflow_kftrain.watching.sweeping import Sweeper
 
 LINGER_SECONDS = 30.0
 """A feed that nobody uses stays for so long: the next job often comes at once."""
@@ -179,6 +180,9 @@ class Feed:
         if not others:
             del self.subscriptions[subscription.name]
             self.pods.forget(subscription.name)
+            entry = self.entries.get(subscription.name)
+            if entry is not None:
+                self._consider(subscription.name, entry.state, soon=True)
 
     def poll_seconds(self) -> float:
         return self._poll_interval
@@ -197,6 +201,11 @@ class Feed:
     def _all_subscriptions(self) -> list[Subscription]:
         return [each for some in self.subscriptions.values() for each in some]
 
+    def _consider(self, name: str, state: JobState, *, soon: bool = False) -> None:
+        """Nobody waits for it here: it may be an orphan. What has no label of ours is nobody's."""
+        if self.hub.sweeper is not None and self.key.instance:
+            self.hub.sweeper.consider(self.kind, self.key.namespace, name, state, soon=soon)
+
     # ----- what the stream of jobs tells
 
     def begin(self) -> None:
@@ -212,12 +221,14 @@ class Feed:
         if known is not None and known.uid == uid and _is_older(version, known.version):
             return
         state = _condensed(read_state(self.kind, item))
-        self.entries[name] = Entry(uid, version, state, may_restart(self.kind, item))
+        self.entries[name] = Entry(uid, version, state, _may_restart(self.kind, item))
         if name in self.subscriptions:
             if known is None or (known.uid, known.state) != (uid, state):
                 self.wake(name)
-        elif state.phase.is_final:
+            return
+        if state.phase.is_final:
             self.pods.forget(name)
+        self._consider(name, state)
 
     def drop(self, item: Mapping[str, Any]) -> None:
         """A job that is deleted may have ended just before."""
@@ -251,7 +262,7 @@ class Hub:
     def __init__(self, connection: str | None) -> None:
         self.hook = AsyncTrainingJobHook(connection)
         self.turn = asyncio.Semaphore(READS_AT_ONCE)
-        self.sweeps = False
+        self.sweeper: Sweeper | None = None
         self._feeds: dict[FeedKey, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -309,7 +320,8 @@ async def subscribed(order: WatchOrder, *, sweeps: bool = False) -> AsyncIterato
     name = sys.intern(order.job.name)
     only = "" if order.instance else name
     hub = hub_of(order.connection)
-    hub.sweeps = hub.sweeps or sweeps
+    if sweeps and hub.sweeper is None:
+        hub.sweeper = Sweeper(hub.hook)
     feed = hub.feed(
         FeedKey(order.api_version, order.job.kind, order.job.namespace, order.instance, only)
     )
@@ -327,7 +339,7 @@ def _is_older(version: str, known: str) -> bool:
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)
 
 
-def may_restart(kind: JobKind, job: Mapping[str, Any]) -> bool:
+def _may_restart(kind: JobKind, job: Mapping[str, Any]) -> bool:
     """Whether containers of this job's pods may be started again in place. A TrainJob does not
     say: its runtime does."""
     spec = read_mapping(job.get("spec"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 from airflow_kftrain.errors import ClusterError, InvalidSpec, KfTrainError, Unreachable
 from airflow_kftrain.job_state import GONE, JobState, Phase, read_mapping, read_state
@@ -23,13 +23,13 @@ from airflow_kftrain.monitoring.text import one_line
 from airflow_kftrain.watching.course import Course, unreachable_for_too_long
 from airflow_kftrain.watching.evidence import Evidence, replica_pods
 from airflow_kftrain.watching.feeds import Subscription, subscribed
+from airflow_kftrain.watching.logs import TAKEN_OVER, shown
 
 LONGEST_AWAY = 3600.0
 """Seconds after which nobody waits any longer for a cluster that does not answer."""
 
 _SURVEY_PAUSE = 10.0
 """Between looks at all pods of a job that does not come up."""
-_TAKEN_OVER = timedelta(minutes=2)
 _SPREAD = 60.0
 _CHECK_PATIENCE = 10.0
 
@@ -56,7 +56,11 @@ async def watch_job(
         course = Course(order, order.kind)
         async with subscribed(order, sweeps=sweeps) as subscription:
             watch = _Watch(course, subscription, tell, pods_known)
-            return await watch.to_the_end()
+            if order.show_logs == "off":
+                return await watch.outcome(await watch.decision())
+            async with shown(subscription.feed.hub, order, tell, stream=follow_logs):
+                decision = await watch.decision()
+            return await watch.outcome(decision)
     except KfTrainError as error:
         return _failed(error)
     except Exception as error:  # noqa: BLE001  # whatever it is, the task must not hang
@@ -119,13 +123,14 @@ class _Watch:
         self._away_told = ""
         self._polls_told = False
 
-    async def to_the_end(self) -> Outcome:
+    async def decision(self) -> Decision:
+        """How it ends."""
         while True:
             await self._look()
             self._tell_news()
             decision = await self._decide()
             if decision.verdict is not Verdict.WAIT:
-                return await self._end(decision)
+                return decision
             await self._survey()
             await self._subscription.wait(self._patience(decision))
 
@@ -177,7 +182,7 @@ class _Watch:
     def _spread(self, before: JobState | None) -> float:
         """A triggerer that takes over many jobs does not list the pods of all at once."""
         ordered = self._course.order.ordered
-        taken_over = before is None and ordered and _now() - ordered > _TAKEN_OVER
+        taken_over = before is None and ordered and _now() - ordered > TAKEN_OVER
         return random.uniform(0.0, _SPREAD) if taken_over else 0.0
 
     # ----- what is told
@@ -324,7 +329,7 @@ class _Watch:
             due.append(problem.since + LONGEST_AWAY + 1 - loop_now)
         return max(min(due), 0.1) if due else None
 
-    async def _end(self, decision: Decision) -> Outcome:
+    async def outcome(self, decision: Decision) -> Outcome:
         state = self._state or JobState(Phase.STARTING)
         evidence = Evidence(self._subscription, self._course.order.job.uid)
         await evidence.gather(decision.verdict)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_kftrain.job_state import Phase
 from airflow_kftrain.local.faults.command import Fault, FaultProxy
-from airflow_kftrain.messages import Outcome, WatchOrder
+from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.watching import feeds, streams
 from tests.cluster.jobs import pytorch_job, replica
-from tests.cluster.watched import Told, order_for, start
+from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import Job, World
 
 WATCHES = ("watch", "pytorchjobs")
@@ -39,26 +38,6 @@ def end(job: Job) -> None:
     )
     assert answer.ok, answer.message
     # The operator takes the pods away only when it looks at the job again.
-
-
-@asynccontextmanager
-async def watched(
-    told: Told, order: WatchOrder, **more: Any
-) -> AsyncIterator[asyncio.Task[Outcome]]:
-    task = asyncio.create_task(told.watch(order, **more))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(seen: Callable[[], object], seconds: float = 60) -> None:
-    async def look() -> None:
-        while not seen():  # noqa: ASYNC110  # it is others who change it
-            await asyncio.sleep(0.05)
-
-    await asyncio.wait_for(look(), seconds)
 
 
 async def in_thread(work: Callable[..., Any], *given: Any) -> Any:

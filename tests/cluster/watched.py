@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from airflow_kftrain.kinds import JobReference, find_kind
@@ -50,3 +52,23 @@ class Told:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+
+@asynccontextmanager
+async def watched(
+    told: Told, order: WatchOrder, **more: Any
+) -> AsyncIterator[asyncio.Task[Outcome]]:
+    task = asyncio.create_task(told.watch(order, **more))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(seen: Callable[[], object], seconds: float = 60) -> None:
+    async def look() -> None:
+        while not seen():  # noqa: ASYNC110  # it is others who change it
+            await asyncio.sleep(0.05)
+
+    await asyncio.wait_for(look(), seconds)
