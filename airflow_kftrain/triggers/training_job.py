@@ -66,7 +66,10 @@ class TrainingJobTrigger(BaseTrigger):
 
             order = WatchOrder.from_dict(self.order)
             outcome = await watch_job(
-                order, tell=self._tell, pods_known=self._push_links, sweeps=True
+                order,
+                tell=self._tell,
+                pods_known=self._push_links if self.links else None,
+                sweeps=True,
             )
             if outcome.pods:
                 await self._push_links(outcome.pods, outcome.finished)
