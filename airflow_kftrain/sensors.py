@@ -31,7 +31,16 @@ _PATIENT = Timeouts(*(None for _ in Timeouts._fields))
 
 class TrainingJobSensor(BaseSensorOperator):
     """Succeeds when the job does, and fails with a report when that fails. A job that is not there
-    yet is waited for. The job itself is left alone, whatever happens."""
+    yet is waited for. The job itself is left alone, whatever happens.
+
+    :param kind: Such as PyTorchJob.
+    :param name: Of the job.
+    :param api_version: Where a kind has several: MPIJob.
+    :param namespace: Left out: the connection's, else that of Airflow's own pod, else `default`.
+    :param kubernetes_conn_id: Airflow's connection to the cluster. None: the cluster that Airflow
+        runs in, else the kubeconfig of its user.
+    :param deferrable: Hold no worker while the job runs: recommended.
+    """
 
     template_fields: Sequence[str] = (
         "kind",

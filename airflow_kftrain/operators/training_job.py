@@ -65,7 +65,23 @@ class Settings(NamedTuple):
 
 
 class BaseTrainingJobOperator(BaseOperator):
-    """A task that is a job on Kubernetes."""
+    """A task that is a job on Kubernetes.
+
+    :param namespace: Of the job. Left out: the connection's, else that of Airflow's own pod, else
+        `default`.
+    :param kubernetes_conn_id: Airflow's connection to the cluster. None: the cluster that Airflow
+        runs in, else the kubeconfig of its user.
+    :param deferrable: Hold no worker while the job runs: recommended. Left out, it is
+        `[operators] default_deferrable` of Airflow's configuration, which is False by default.
+    :param wait_for_completion: False: the task succeeds when the job is submitted. Nobody watches
+        the job then, and nobody deletes it.
+    :param poll_interval: Between looks where the connection may not watch, and between looks that
+        make sure. Jobs are watched, not polled, so that it seldom matters.
+    :param timeouts: How long a job may take to come up, and how long each trouble is borne.
+    :param lifecycle: What the task does with its job, and how it ends itself.
+    :param logs: What of the pods' logs stands in the task's log.
+    :param links: URL templates of the task's buttons.
+    """
 
     template_fields: Sequence[str] = (
         "namespace",
@@ -252,7 +268,9 @@ class BaseTrainingJobOperator(BaseOperator):
         from airflow_kftrain.operators.ending import as_airflow_says
 
         with as_airflow_says():
-            ordered = WatchOrder.from_dict(order)
+            # `dag.test()` comes back with the event alone.
+            before = None if order else self._order_of_before(context)
+            ordered = before or WatchOrder.from_dict(order)
             return self._conclude(context, ordered, Outcome.from_dict(event), read_time(created))
 
     def _conclude(self, context: Context, order: WatchOrder, outcome: Outcome, created: Any) -> Any:
