@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -138,6 +140,13 @@ class LocalTarget:
 
     def check(self) -> None:
         assert self.api.call("GET", "/readyz").ok
+
+    def airflow(self) -> dict[str, str]:
+        """The variable that the command line prints for Airflow."""
+        (command,) = re.findall(r"Airflow: +export (.*)", self.call("status"))
+        (word,) = shlex.split(command)
+        name, _, value = word.partition("=")
+        return {name: value}
 
     def call(self, word: str, *more: str) -> str:
         words = ["local", word, "--name", self.cluster, *more]

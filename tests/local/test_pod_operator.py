@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -25,14 +24,6 @@ pytestmark = pytest.mark.timeout(180)
 
 _DAGS = Path(__file__).parent / "dags"
 _PATIENCE = 90
-
-
-def _connection(target: LocalTarget) -> dict[str, str]:
-    """The variable that the command line prints for Airflow."""
-    (command,) = re.findall(r"Airflow: +export (.*)", target.call("status"))
-    (word,) = shlex.split(command)
-    name, _, value = word.partition("=")
-    return {name: value}
 
 
 class AirflowProcess:
@@ -84,7 +75,7 @@ def _pods(target: LocalTarget) -> list[Manifest]:
 
 
 def test_tasks_end_as_their_pods_do_and_leave_none(target: LocalTarget, tmp_path: Path) -> None:
-    with AirflowProcess("pods", tmp_path, _connection(target)) as airflow:
+    with AirflowProcess("pods", tmp_path, target.airflow()) as airflow:
         airflow.tells("is_killed", "[base] alive")
         airflow.process.send_signal(signal.SIGTERM)  # the task's on_kill is called
         assert airflow.process.wait(_PATIENCE) == 0, airflow.output
@@ -114,7 +105,7 @@ def test_a_trigger_that_is_killed_deletes_the_pod(
     world: World, target: LocalTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the triggerer does it when a deferred task is marked as failed or cleared."""
-    for name, value in _connection(target).items():
+    for name, value in target.airflow().items():
         monkeypatch.setenv(name, value)
     pod = world.pod("p", "sleep", "600")
     pod.phase("Running")

@@ -1,0 +1,16 @@
+"""A job from a YAML file beside this one, for kinds without an operator and files that exist."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from airflow_kftrain import TrainingJobOperator
+
+with DAG("raw_manifest", schedule=None, params={"words": 3}) as dag:
+    # --8<-- [start:task]
+    train = TrainingJobOperator(
+        task_id="train",
+        manifest="raw_manifest.yaml",  # rendered: it has templates inside
+        deferrable=True,
+    )
+    # --8<-- [end:task]
