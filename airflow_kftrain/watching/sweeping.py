@@ -75,7 +75,9 @@ class Sweeper:
         self._pause = pause
         self._queue: deque[Suspect] = deque()
         self._waiting: set[Suspect] = set()
+        self._looking = False
         self._work: asyncio.Task[None] | None = None
+        """Held, since a task that nobody holds may vanish."""
         self._has_told = False
 
     def consider(
@@ -93,26 +95,32 @@ class Sweeper:
             self._queue.appendleft(suspect)
         else:
             self._queue.append(suspect)
-        if self._work is None or self._work.done():
-            # Its lines belong into the triggerer's log, not into that of the task whose trigger
-            # happened to come by.
-            loop = asyncio.get_running_loop()
-            self._work = contextvars.Context().run(loop.create_task, self._sweep())
+        if not self._looking:
+            self._plan()
 
-    def close(self) -> None:
-        if self._work is not None:
-            self._work.cancel()
+    def _plan(self) -> None:
+        loop = asyncio.get_running_loop()
+        # No task that sleeps: the end of the loop would find it pending.
+        loop.call_later(self._pause * random.uniform(0.75, 1.25), self._begin)
+        self._looking = True
 
-    async def _sweep(self) -> None:
-        """Ends when there is nothing left to look at."""
-        while self._queue:
-            await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))
-            suspect = self._queue.popleft()
-            again = await self._look(suspect)
-            if again:
-                self._queue.append(suspect)
-            else:
-                self._waiting.discard(suspect)
+    def _begin(self) -> None:
+        """Its lines belong into the triggerer's log, not into that of the task whose trigger
+        happened to come by."""
+        loop = asyncio.get_running_loop()
+        self._work = contextvars.Context().run(loop.create_task, self._look_at_next())
+
+    async def _look_at_next(self) -> None:
+        suspect = self._queue.popleft()
+        again = await self._look(suspect)
+        if again:
+            self._queue.append(suspect)
+        else:
+            self._waiting.discard(suspect)
+        if self._queue:
+            self._plan()
+        else:
+            self._looking = False
 
     async def _look(self, suspect: Suspect) -> bool:
         """Whether it has to be looked at again, since somebody could not be asked."""

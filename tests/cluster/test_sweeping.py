@@ -67,9 +67,7 @@ async def sweeper(
     yield made
     if made._work is not None:
         # A call that is cut off leaves its connection to be closed.
-        await asyncio.wait({made._work}, timeout=2)
-        made.close()
-        await asyncio.sleep(0.1)
+        await asyncio.wait({made._work}, timeout=5)
 
 
 def seen(sweeper: Sweeper, job: Job, *, soon: bool = False) -> None:
