@@ -118,6 +118,9 @@ class JobKind(NamedTuple):
     """True where a TTL really removes what is left of the job, so that a default makes sense."""
     pod_deadline: bool = False
     """True where the kind's own deadline is checked too late, so that pods get one of their own."""
+    recreates: bool = False
+    """Its operator makes anew what is deleted for as long as the job is there, so that a deletion
+    in the foreground would start the training again."""
     reserved_env: tuple[str, ...] = ()
     """Names of variables that the kind's webhook refuses."""
     status: StatusWords = StatusWords()
@@ -320,6 +323,7 @@ TRAIN_JOB = JobKind(
     ),
     managers=("trainer.kubeflow.org/trainjob-controller", _MULTIKUEUE),
     backoff_counts="pods",
+    recreates=True,
     reserved_env=(
         "PET_NNODES",
         "PET_NPROC_PER_NODE",

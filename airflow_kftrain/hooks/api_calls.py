@@ -110,7 +110,7 @@ def delete_job(
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": preconditions,
-        "propagationPolicy": "Foreground" if foreground else "Background",
+        "propagationPolicy": "Foreground" if foreground and not kind.recreates else "Background",
     }
     return _call("delete", kind, namespace, name, body=options)
 

@@ -17,6 +17,7 @@ from airflow_kftrain.manifests.identity import (
     INSTANCE_LABEL,
     OWNER_ANNOTATION,
     TRY_ANNOTATION,
+    UNATTENDED_ANNOTATION,
     Owner,
     owner_labels,
 )
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_kftrain.operators.training_job import BaseTrainingJobOperator, Settings
     from airflow_kftrain.specs.lifecycle import Lifecycle
 
+_OF_A_TRY = (OWNER_ANNOTATION, TRY_ANNOTATION, CLEARS_ANNOTATION, UNATTENDED_ANNOTATION)
 _UNTIL_GONE = timedelta(minutes=2)
 _LOOKS = 10
 """How often a job that changes while we look at it is looked at again."""
@@ -91,7 +93,7 @@ def submit_for(
     metadata["namespace"] = settings.namespace or metadata.get("namespace") or hook.namespace()
     if not operator.wait_for_completion:
         # Nobody looks after it: then the sweeper is not to take it for an orphan.
-        metadata["annotations"][OWNER_ANNOTATION] = ""
+        metadata["annotations"][UNATTENDED_ANNOTATION] = "true"
     show_manifest(manifest, operator.log)
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
     found = _Submission(hook, kind, manifest, owner, settings.lifecycle, operator.log).job()
@@ -185,6 +187,8 @@ class _Submission:
             course = settle(
                 claim, state, self._owner, self._digest, reattach=self._lifecycle.reattach
             )
+            if course is Course.LEAVE:
+                return None
             try:
                 if course is Course.ADOPT and adopted is None:
                     return self._adopt(current, claim)
@@ -216,7 +220,8 @@ class _Submission:
 
     def _adopt(self, current: dict[str, Any], claim: Claim) -> dict[str, Any]:
         said = self._manifest["metadata"]["annotations"]
-        notes = {key: said[key] for key in (OWNER_ANNOTATION, TRY_ANNOTATION, CLEARS_ANNOTATION)}
+        # None takes an annotation away: this try may wait where the one before did not.
+        notes = {key: said.get(key) for key in _OF_A_TRY}
         self._log.info(
             "%s %s of try %d asks for the same: going on with it.",
             self._kind.kind,
@@ -262,8 +267,11 @@ class _Submission:
             time.sleep(1)
 
     def _is_there(self, claim: Claim) -> bool:
-        found = self._hook.get(self._kind, self._namespace, claim.name)
-        return found is not None and read_claim(found).uid == claim.uid
+        place = (self._kind, self._namespace, claim.name)
+        found = self._hook.get(*place)
+        if found is not None and read_claim(found).uid == claim.uid:
+            return True
+        return self._kind.recreates and bool(self._hook.pods(*place))
 
 
 def _reference(kind: JobKind, resource: Mapping[str, Any]) -> JobReference:

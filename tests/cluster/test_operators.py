@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain import Lifecycle, Links, Pod, Replica
+from airflow_kftrain import Lifecycle, Links, Pod, Replica, TrainJobOperator
 from airflow_kftrain.airflow_compat import exceptions
 from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
 from airflow_kftrain.ownership import TaskState, read_claim
@@ -26,6 +26,7 @@ from tests.cluster.operated import (
 )
 from tests.cluster.v1 import FOR_EVER
 from tests.cluster.world import World, eventually
+from tests.control_plane.api import MERGE
 
 RESULT = "echo '{\"loss\": 0.5}' > $KFTRAIN_RESULT_FILE"
 FAILS = "echo no such file; exit 3"
@@ -131,7 +132,7 @@ def test_a_task_that_does_not_wait_leaves_a_job_that_nobody_sweeps(operated: Ope
     instance = Instance()
     assert execute(operator(FOR_EVER, wait_for_completion=False), instance) is None
     claim = read_claim(operated.job())
-    assert claim.owner.ti_id == ""
+    assert claim.unattended
     assert instance.xcoms["job"] == {
         "api_version": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -209,6 +210,45 @@ def test_a_clear_and_reattach_false_start_anew(operated: Operated, why: str) -> 
     after.max_tries = 1 if why == "cleared" else 0
     deferring(operator(FOR_EVER, lifecycle=Lifecycle(reattach=why != "reattach")), after)
     assert operated.job()["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+def test_a_retry_that_waits_looks_after_a_job_that_was_not_waited_for(operated: Operated) -> None:
+    lost = Instance(retries=1)
+    execute(operator(FOR_EVER, wait_for_completion=False, retries=1), lost)
+    retry = Instance(before=lost)
+    deferring(operator(FOR_EVER, retries=1), retry)
+    claim = read_claim(operated.job())
+    assert (claim.owner.ti_id, claim.unattended) == (retry.id, False)
+
+
+def test_a_train_job_is_replaced_when_its_pods_are_gone(operated: Operated) -> None:
+    """In the foreground its deletion would start the training again and again."""
+
+    def train_job(script: str) -> TrainJobOperator:
+        command = ["sh", "-c", script]
+        return TrainJobOperator(
+            task_id="train", runtime="torch-distributed", image="x", command=command
+        )
+
+    lost = Instance()
+    deferring(train_job(FOR_EVER), lost)
+    before = lost.xcoms["job"]
+    eventually(lambda: operated.world.names("Pod"))
+    deferring(train_job(f"echo anew; {FOR_EVER}"), Instance(before=lost))
+    assert not [name for name in operated.world.names("Pod") if name.startswith(before["name"])]
+
+
+def test_a_job_that_only_has_our_label_is_left_alone(operated: Operated) -> None:
+    """As when somebody copies a job to try something, and takes the annotations out."""
+    lost = Instance()
+    deferring(operator(FOR_EVER), lost)
+    path = operated.world.path("PyTorchJob", operated.job()["metadata"]["name"], "kubeflow.org/v1")
+    patch = {"metadata": {"annotations": {"airflow-kftrain/task-id": "another"}}}
+    operated.world.api.call("PATCH", path, patch, content_type=MERGE).required("a patch")
+    before = operated.job()["metadata"]["uid"]
+    deferring(operator(f"echo new; {FOR_EVER}"), Instance(before=lost))
+    assert before in [job["metadata"]["uid"] for job in operated.jobs()]
+    assert len(operated.jobs()) == 2
 
 
 def test_nobody_elses_job_is_touched(operated: Operated) -> None:

@@ -53,6 +53,12 @@ def test_all_conditions_of_a_delete_stand_in_its_body() -> None:
     }
 
 
+def test_a_train_job_is_never_deleted_in_the_foreground() -> None:
+    """The Trainer would make its pods anew until it is gone."""
+    call = api_calls.delete_job(TRAIN_JOB, "ml", "train", uid="u", foreground=True)
+    assert call.body["propagationPolicy"] == "Background"
+
+
 def test_a_delete_in_the_foreground_of_any_version() -> None:
     call = api_calls.delete_job(BATCH_JOB, "ml", "train", uid="u", foreground=True)
     assert call.body["preconditions"] == {"uid": "u"}
