@@ -39,10 +39,12 @@ with DAG("training_pipeline", schedule=None) as dag:
         workers=1,
         container_resources=Resources(cpu=1, memory="512Mi"),
         lifecycle=Lifecycle(result_required=True),
+        # --8<-- [start:links]
         links=Links(
             training_job="https://kubernetes.example.com/{namespace}/pytorchjobs/{job}",
             leader_logs="https://logs.example.com/{namespace}/{pod}?from={start}&to={finish}",
         ),
+        # --8<-- [end:links]
         retries=1,
         retry_delay=timedelta(0),
         deferrable=True,

@@ -65,6 +65,7 @@ def mean(numbers):
     return together
 
 
+# --8<-- [start:checkpoint]
 # The same folder in all attempts of this run, and in no other run.
 checkpoint = None
 if "CHECKPOINTS" in os.environ:
@@ -75,6 +76,7 @@ if "CHECKPOINTS" in os.environ:
 state = [0, 0.0, 0.0, 0.0]
 if rank == 0 and checkpoint and checkpoint.exists():
     state = json.loads(checkpoint.read_text())
+# --8<-- [end:checkpoint]
 # Process 0 alone is sure to see its checkpoint, and tells the others.
 done, slope, intercept, loss = mean([world * number for number in state])
 begun = done = round(done)
@@ -94,9 +96,11 @@ while done < steps:
         print(f"step {done}: loss {loss:.6f}", flush=True)
         if checkpoint:
             checkpoint.write_text(json.dumps([done, slope, intercept, loss]))
-    if done == int(os.environ.get("FAIL_AT_STEP", -1)) and os.environ["KFTRAIN_ATTEMPT"] == "1":
-        sys.exit(f"attempt 1 breaks off at step {done}, as it was told to")
+        if done == int(os.environ.get("FAIL_AT_STEP", -1)) and os.environ["KFTRAIN_ATTEMPT"] == "1":
+            sys.exit(f"attempt 1 breaks off at step {done}, as it was told to")
 
+# --8<-- [start:result]
 if rank == 0:
     result = {"slope": slope, "loss": loss, "processes": world, "begun_at_step": begun}
     Path(os.environ["KFTRAIN_RESULT_FILE"]).write_text(json.dumps(result))
+# --8<-- [end:result]
