@@ -26,7 +26,7 @@ check: venv ## formatting, lint, types, layers, the site of the documents; chang
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build
 
 .PHONY: fmt
 fmt: venv ## format, and mend what ruff can mend
@@ -77,7 +77,7 @@ recordings: control-plane ## write the recordings of that real Kubernetes anew, 
 .PHONY: docs
 docs: venv ## write the generated pages anew, and the site into build/site
 	$(BIN)/python -m docs.generate
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build
 
 .PHONY: bench
 bench: venv ## print figures: imports, manifests, statuses; the embedded cluster; a triggerer

@@ -7,8 +7,16 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent.parent
 
-PAGES = {"kinds": "kinds.md"}
+PAGES = {
+    "configuration": "configuration.md",
+    "kinds": "kinds.md",
+    "permissions": "permissions.md",
+    "reference": "reference.md",
+    "troubleshooting": "troubleshooting.md",
+}
 """Modules in this folder, and the pages that they make."""
+
+NEEDS_AIRFLOW = frozenset({"reference"})
 
 
 def page(module: str) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from airflow_kftrain.kinds import KINDS, JobKind
 
-SPECS = {
-    "PyTorchJob": "`PyTorchJob`",
-    "TFJob": "`TFJob`",
-    "MPIJob": "`MPIJob`, `HorovodJob`",
-    "TrainJob": "`TrainJob`",
-    "Job": "`PyTorchJob` with one elastic node",
+OPERATORS = {
+    "PyTorchJob": "`PyTorchJobOperator`",
+    "TFJob": "`TFJobOperator`",
+    "MPIJob": "`MPIJobOperator`, `HorovodJobOperator`",
+    "TrainJob": "`TrainJobOperator`",
+    "Job": "`PyTorchJobOperator` with one elastic node",
 }
 
 HEAD = """# Kinds of job
 
 Made by `make docs` from the table in `airflow_kftrain/kinds.py`; do not edit by hand.
 
-Every kind is watched, ended and reported on in the same way. Those without a spec of their own are
-given as a manifest, to `RawManifest`.
+Every kind is watched, ended and reported on in the same way. Those without an operator of their own
+are given as a manifest, to `TrainingJobOperator`.
 """
 
 
@@ -28,13 +28,15 @@ def page() -> str:
 
 def _overview() -> list[str]:
     lines = [
-        "| kind | apiVersion | works on it | spec | roles |",
+        "| kind | apiVersion | works on it | Airflow operator | roles |",
         "| --- | --- | --- | --- | --- |",
     ]
     for kind in KINDS:
         roles = ", ".join(role.name for role in kind.roles)
-        spec = SPECS.get(kind.kind, "`RawManifest`")
-        lines.append(f"| {kind.kind} | {kind.api_version} | {kind.operator} | {spec} | {roles} |")
+        operator = OPERATORS.get(kind.kind, "`TrainingJobOperator`")
+        lines.append(
+            f"| {kind.kind} | {kind.api_version} | {kind.operator} | {operator} | {roles} |"
+        )
     return lines
 
 
