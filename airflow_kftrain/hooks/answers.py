@@ -79,6 +79,12 @@ def check(call: Call, answer: Answer) -> None:
         raise _refusal(call, _read_refusal(answer))
 
 
+def is_for_nobody(answer: Answer) -> bool:
+    """Whether the server refused us as somebody without credentials: a client library goes on
+    without a token where fetching one has failed."""
+    return answer.status == 403 and f'User "{_NOBODY}"' in answer.text.replace('\\"', '"')
+
+
 def read_event(call: Call, line: bytes, server: str) -> tuple[str, dict[str, Any]]:
     """A line of a watch: what happened, and to which object. Raises ClusterError for an event that
     is an error; Expired if the watch has to start anew."""
@@ -195,10 +201,9 @@ def unreachable(call: Call, server: str, error: BaseException) -> Unreachable:
         ("the connection to {server} broke without an answer", "This may pass."),
     )
     problem, reason = problem.format(server=server), ""
-    for each in causes:
-        if isinstance(each, ssl.SSLCertVerificationError):
-            problem, reason = f"{problem} ({one_line(each.verify_message, 200)})", NOT_TRUSTED
-            break
+    if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes):
+        whys = [getattr(each, "verify_message", "") for each in causes]
+        problem, reason = f"{problem} ({one_line(max(whys, key=len), 200)})", NOT_TRUSTED
     return Unreachable(call.doing, problem, advice=advice, reason=reason)
 
 
@@ -345,9 +350,11 @@ def _missing_right(call: Call, said: _Said, right: re.Match[str]) -> ClusterErro
         f"Give it a Role with the verb {right['verb']} on {resource}; `airflow-kftrain doctor` "
         "shows all rights that are needed."
     )
-    if right["user"] == _NOBODY:
-        advice = "That is nobody: the connection has no credentials, or they were dropped."
     problem = f"{right['user']} may not {right['verb']} {what}{where}"
+    if right["user"] == _NOBODY:
+        problem = f"{said.server} got no credentials from us: {problem}"
+        advice = "Check what the connection says of its user, and the program that fetches tokens."
+        return Unauthorized(call.doing, problem, advice=advice, code=403, reason=said.reason)
     return Forbidden(call.doing, problem, advice=advice, code=403, reason=said.reason)
 
 

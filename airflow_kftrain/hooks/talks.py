@@ -39,6 +39,7 @@ PATIENCE = 15.0
 """Of all other calls."""
 
 _LONGEST_PAUSE = 20.0
+_LOGINS = 3
 _LOOK_AGAIN = 2.0
 FIRST_PAGE = 50
 _PAGE_BYTES = 1 << 20
@@ -70,7 +71,9 @@ class Outside(NamedTuple):
 def pause_before_retry(error: ClusterError, attempt: int, luck: float, left: float) -> float | None:
     """Seconds, or None to give up. `attempt` counts from 1, `luck` is from 0 to 1 so that many who
     fail together do not come back together, `left` is how many seconds there are in all."""
-    lasting = isinstance(error, Unauthorized) or error.reason in (QUOTA_EXCEEDED, NOT_TRUSTED)
+    lasting = error.reason in (QUOTA_EXCEEDED, NOT_TRUSTED)
+    # Each time the credentials are made anew.
+    lasting = lasting or isinstance(error, Unauthorized) and attempt >= _LOGINS
     if not error.retryable or lasting:
         return None
     pause = min(2.0 ** (attempt - 1), _LONGEST_PAUSE) * (0.5 + luck / 2)

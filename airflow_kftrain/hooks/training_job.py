@@ -18,7 +18,15 @@ from urllib.parse import urlencode
 
 from airflow_kftrain.errors import ClusterError
 from airflow_kftrain.hooks import api_calls, credentials, talks
-from airflow_kftrain.hooks.answers import Answer, Body, Lines, check, read_answer, unreachable
+from airflow_kftrain.hooks.answers import (
+    Answer,
+    Body,
+    Lines,
+    check,
+    is_for_nobody,
+    read_answer,
+    unreachable,
+)
 from airflow_kftrain.hooks.api_calls import Call, LogQuery
 from airflow_kftrain.hooks.talks import Objects, Outside, Pause, Talk
 from airflow_kftrain.job_state import read_mapping, read_mappings, read_text
@@ -182,7 +190,10 @@ class TrainingJobHook:
         for piece in response.stream(1 << 16):
             body.feed(piece)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, headers, body.text(), self._server())
+        answer = Answer(response.status, headers, body.text(), self._server())
+        if is_for_nobody(answer):
+            self._forget(self._client())
+        return answer
 
     @contextlib.contextmanager
     def _open(self, call: Call, seconds: float | None) -> Iterator[Any]:
@@ -196,10 +207,8 @@ class TrainingJobHook:
                 response.close()
                 self._forget(client)
                 response = _request(self._client(), call, seconds)
-            try:
+            with contextlib.closing(response):
                 yield response
-            finally:
-                response.close()
         except (HTTPError, OSError) as error:
             raise unreachable(call, self._server(), error) from error
 

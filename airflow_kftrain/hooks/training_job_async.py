@@ -24,6 +24,7 @@ from airflow_kftrain.hooks.answers import (
     Body,
     Lines,
     check,
+    is_for_nobody,
     no_api_server,
     parse_list,
     read_event,
@@ -208,25 +209,26 @@ class AsyncTrainingJobHook:
             return end.value  # type: ignore[no-any-return]
 
     async def _send(self, call: Call) -> Answer:
-        async with self._open(call, credentials.ANSWER_SECONDS) as (response, server):
-            return await _read(call, response, server)
+        async with self._open(call, credentials.ANSWER_SECONDS) as (response, client):
+            return await self._read(call, response, client)
 
     async def _events_of(
         self, call: Call, seconds: float
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         most = max(seconds, 1) + credentials.WATCH_GRACE
+        server = (await self._client()).server
         stream = self._lines_of(call, most, credentials.LONGEST_EVENT)
         async with contextlib.aclosing(stream):
             async for line in stream:
-                yield read_event(call, line, (await self._client()).server)
+                yield read_event(call, line, server)
 
     async def _lines_of(
         self, call: Call, seconds: float | None, longest: int
     ) -> AsyncGenerator[bytes, None]:
         lines = Lines(longest)
-        async with self._open(call, seconds) as (response, server):
+        async with self._open(call, seconds) as (response, client):
             if response.status >= 300:
-                check(call, await _read(call, response, server))
+                check(call, await self._read(call, response, client))
             async for piece in response.content.iter_any():
                 for line in lines.feed(piece):
                     yield line
@@ -234,9 +236,9 @@ class AsyncTrainingJobHook:
                 yield line
 
     @contextlib.asynccontextmanager
-    async def _open(self, call: Call, seconds: float | None) -> AsyncIterator[tuple[Any, str]]:
-        """The answer as it begins, and who gives it. Credentials that are not taken are made
-        anew, once."""
+    async def _open(self, call: Call, seconds: float | None) -> AsyncIterator[tuple[Any, _Client]]:
+        """The answer as it begins, and by whom it was asked for. Credentials that are not taken
+        are made anew, once."""
         from aiohttp import ClientError
 
         client = await self._client()
@@ -247,9 +249,19 @@ class AsyncTrainingJobHook:
                 client = await _clients().renewed(self.connection, client)
                 response = await client.request(call, seconds)
             async with response:
-                yield response, client.server
+                yield response, client
         except (ClientError, asyncio.TimeoutError, OSError) as error:
             raise unreachable(call, client.server, error) from error
+
+    async def _read(self, call: Call, response: Any, client: _Client) -> Answer:
+        body = Body(call)
+        async for piece in response.content.iter_any():
+            body.feed(piece)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        answer = Answer(response.status, headers, body.text(), client.server)
+        if is_for_nobody(answer):
+            _clients().forget(self.connection, client)
+        return answer
 
     async def _client(self) -> _Client:
         return await _clients().get(self.connection)
@@ -355,9 +367,13 @@ class _Clients:
 
     async def renewed(self, connection: str | None, old: _Client) -> _Client:
         """Another than `old`, which may have been renewed by somebody else in the meantime."""
+        self.forget(connection, old)
+        return await self.get(connection)
+
+    def forget(self, connection: str | None, old: _Client) -> None:
+        """The next call makes credentials anew."""
         if self._held.get(connection) is old:
             del self._held[connection]
-        return await self.get(connection)
 
 
 _OF_LOOPS: dict[asyncio.AbstractEventLoop, _Clients] = {}
@@ -394,14 +410,6 @@ def _cncf_hook_class() -> Any:
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
 
     return AsyncKubernetesHook
-
-
-async def _read(call: Call, response: Any, server: str) -> Answer:
-    body = Body(call)
-    async for piece in response.content.iter_any():
-        body.feed(piece)
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status, headers, body.text(), server)
 
 
 def _body(call: Call) -> bytes | io.BytesIO | None:

@@ -16,6 +16,10 @@ from airflow_kftrain.kinds import PYTORCH_JOB
 from tests.cluster.hooks import CONNECTION, Looped, meanwhile, set_connection
 
 
+# The oldest cncf-kubernetes imports from where Airflow 3.1 does not want it any more.
+pytestmark = pytest.mark.filterwarnings("ignore:The `airflow")
+
+
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

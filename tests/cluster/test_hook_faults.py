@@ -126,7 +126,7 @@ def test_credentials_that_are_never_taken_are_an_error(
     fault = proxy.add(Fault(code=401))
     with pytest.raises(Unauthorized) as caught:
         hook.get(PYTORCH_JOB, world.namespace, "job")
-    assert fault.hits == 2
+    assert fault.hits == 6
     assert str(caught.value) == (
         f"cannot get PyTorchJob {world.namespace}/job: {_server(proxy)} (Airflow connection "
         "cluster) does not take our credentials (401). The token or certificate in the connection "

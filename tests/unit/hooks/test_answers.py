@@ -30,6 +30,7 @@ from airflow_kftrain.hooks.answers import (
     Body,
     Lines,
     check,
+    is_for_nobody,
     parse_list,
     read_answer,
     read_event,
@@ -141,10 +142,11 @@ NO_WEBHOOK = (
         ),
         pytest.param(
             answer(403, "Forbidden", RIGHT.replace("serviceaccount:ml:airflow", "anonymous")),
-            Forbidden,
-            False,
-            "system:anonymous may not create pytorchjobs of kubeflow.org in namespace ml. That is "
-            "nobody: the connection has no credentials, or they were dropped.",
+            Unauthorized,
+            True,
+            f"{SERVER} got no credentials from us: system:anonymous may not create pytorchjobs of "
+            "kubeflow.org in namespace ml. Check what the connection says of its user, and the "
+            "program that fetches tokens.",
             id="nobody",
         ),
         pytest.param(
@@ -412,6 +414,13 @@ def test_a_broken_status_is_an_error_of_ours(code: int, status: dict[str, Any]) 
 def test_a_good_answer_is_its_object() -> None:
     assert read_answer(CREATE, Answer(201, {}, '{"a": 1}')) == {"a": 1}
     check(CREATE, Answer(200, {}, "a log"))
+
+
+def test_who_has_no_credentials_is_nobody() -> None:
+    nobody = answer(403, "Forbidden", RIGHT.replace("serviceaccount:ml:airflow", "anonymous"))
+    assert is_for_nobody(nobody)
+    assert not is_for_nobody(answer(403, "Forbidden", RIGHT))
+    assert not is_for_nobody(nobody._replace(status=401))
 
 
 class TestEvents:

@@ -121,9 +121,14 @@ class TestPauses:
     def test_there_are_none_where_it_will_not_change_so_soon(self) -> None:
         quota = self.error(reason=QUOTA_EXCEEDED)
         certificate = self.error(Unreachable, reason=NOT_TRUSTED)
-        for error in (quota, certificate, self.error(Unauthorized)):
+        for error in (quota, certificate):
             assert error.retryable
             assert pause_before_retry(error, 1, 0.5, 1000) is None
+
+    def test_credentials_are_made_anew_a_few_times(self) -> None:
+        error = self.error(Unauthorized)
+        pauses = [pause_before_retry(error, attempt, 1.0, 1000) for attempt in (1, 2, 3, 4)]
+        assert pauses == [1, 2, None, None]
 
 
 class TestSubmit:
@@ -160,7 +165,7 @@ class TestSubmit:
         assert told.result.retry_after == 300
 
     @pytest.mark.parametrize(
-        "refusal", [bad(400), bad(403, "Forbidden", "denied"), bad(413), bad(422), bad(401)]
+        "refusal", [bad(400), bad(403, "Forbidden", "denied"), bad(413), bad(422)]
     )
     def test_is_not_tried_again_where_it_is_refused(self, refusal: Answer) -> None:
         told = submit(refusal, good(job(), 201))
