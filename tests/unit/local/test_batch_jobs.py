@@ -41,7 +41,7 @@ class Bench:
         store = Store()
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
         store.add(NAMESPACES, store.create(NAMESPACES, "", namespace))
-        self._server = ApiServer(store, "secret", admit(store))
+        self._server = ApiServer(store, "secret", "page", admit(store))
         self.run(self._server.__aenter__())
         self.api = ApiClient(Cluster(self._server.url))
         self.run(self.api.__aenter__())

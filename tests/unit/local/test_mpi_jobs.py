@@ -45,7 +45,7 @@ async def bench() -> AsyncIterator[Bench]:
     store = Store()
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
     store.add(NAMESPACES, store.create(NAMESPACES, "", namespace))
-    server = ApiServer(store, "secret", admit(store))
+    server = ApiServer(store, "secret", "page", admit(store))
     async with server, ApiClient(Cluster(server.url)) as api:
         yield Bench(api)
 
