@@ -15,7 +15,6 @@ from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.kinds import PYTORCH_JOB
 from tests.cluster.hooks import CONNECTION, Looped, meanwhile, set_connection
 
-
 # The oldest cncf-kubernetes imports from where Airflow 3.1 does not want it any more.
 pytestmark = pytest.mark.filterwarnings("ignore:The `airflow")
 
