@@ -28,7 +28,25 @@ from tests.unit.manifests.golden_specs import OWNED, OWNER, SPECS  # noqa: E402
 ROUNDS = 15
 EMPTY = "pass"
 FACADE = "import airflow_kftrain"
-EVERYTHING = "import airflow_kftrain as k; [getattr(k, name) for name in k.__all__]"
+AT_WORK = ("Operator", "Sensor")
+PURE = (
+    "import airflow_kftrain as k\n"
+    f"[getattr(k, name) for name in k.__all__ if not name.endswith({AT_WORK})]"
+)
+# What `airflow.sdk` loads when it is used, any operator costs.
+AIRFLOW = "from airflow.sdk import DAG, BaseOperator, BaseOperatorLink, BaseSensorOperator"
+OPERATORS = "import airflow_kftrain as k; [getattr(k, name) for name in k.__all__]"
+# Within one process: two that both load Airflow differ by more than what is to be measured.
+MEASURED = """
+import os, time
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+{before}
+memory, start = resident(), time.perf_counter()
+{code}
+print(1000 * (time.perf_counter() - start), resident() - memory)
+"""
 STATUS: dict[str, Any] = {
     "metadata": {"creationTimestamp": "2026-11-21T09:00:00Z"},
     "spec": {"runPolicy": {"activeDeadlineSeconds": 3600}},
@@ -51,27 +69,51 @@ STATUS: dict[str, Any] = {
 }
 
 
+def environment(bytecode: str) -> dict[str, str]:
+    made = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
+    # An installed package has its bytecode; compiling it anew each time is not what users see.
+    made.pop("PYTHONDONTWRITEBYTECODE", None)
+    return made
+
+
 def start(code: str, bytecode: str) -> float:
     """Milliseconds of a fresh interpreter that runs `code`."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
-    # An installed package has its bytecode; compiling it anew each time is not what users see.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", code]
     return 1000 * timeit.timeit(
-        lambda: subprocess.run(command, check=True, cwd=ROOT, env=environment), number=1
+        lambda: subprocess.run(command, check=True, cwd=ROOT, env=environment(bytecode)), number=1
     )
 
 
+def added(before: str, code: str, bytecode: str) -> tuple[float, float]:
+    """Milliseconds and MiB that `code` takes in a fresh interpreter that has run `before`."""
+    ran = subprocess.run(
+        [sys.executable, "-c", MEASURED.format(before=before, code=code)],
+        check=True,
+        cwd=ROOT,
+        env=environment(bytecode),
+        capture_output=True,
+        text=True,
+    )
+    milliseconds, mebibytes = ran.stdout.splitlines()[-1].split()
+    return float(milliseconds), float(mebibytes)
+
+
 def imports() -> Iterator[tuple[str, float, float]]:
-    """Median milliseconds over an empty interpreter, the three taken in turn; the first round
+    """Medians over an interpreter without the import, the three taken in turn; the first round
     writes bytecode and does not count."""
-    taken: dict[str, list[float]] = {EMPTY: [], FACADE: [], EVERYTHING: []}
+    taken: dict[str, list[float]] = {EMPTY: [], FACADE: [], PURE: []}
     with tempfile.TemporaryDirectory() as bytecode:
         for code in [*taken] * (ROUNDS + 1):
             taken[code].append(start(code, bytecode))
+        operators = [added(AIRFLOW, OPERATORS, bytecode) for _ in range(ROUNDS + 1)][1:]
     empty = statistics.median(taken[EMPTY][1:])
     yield "import airflow_kftrain (ms)", statistics.median(taken[FACADE][1:]) - empty, 15
-    yield "all nouns, specs, builders (ms)", statistics.median(taken[EVERYTHING][1:]) - empty, 60
+    yield "all nouns, specs, builders (ms)", statistics.median(taken[PURE][1:]) - empty, 60
+    milliseconds, mebibytes = (
+        statistics.median(figures) for figures in zip(*operators, strict=True)
+    )
+    yield "all operators over airflow.sdk (ms)", milliseconds, 60
+    yield "all operators over airflow.sdk (MiB)", mebibytes, 5
 
 
 def microseconds(call: Callable[[], object]) -> float:
