@@ -35,6 +35,9 @@ class _StoredLink(BaseOperatorLink):
     """The field of Links."""
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        links = getattr(operator, "links", None)
+        if isinstance(links, Links) and self.template not in link_templates(links)[0]:
+            return ""  # Airflow complains loudly where it finds nothing
         return stored_link(ti_key, self.xcom_key)
 
 

@@ -139,6 +139,10 @@ def test_what_is_wrong_in_the_configuration_is_said_and_breaks_nothing_else(
     assert "{jobname}" in problems[0]
 
 
+class _Operator(NamedTuple):
+    links: Links
+
+
 class _Key(NamedTuple):
     dag_id: str = "dag"
     task_id: str = "task"
@@ -161,7 +165,8 @@ def test_a_link_gives_what_is_stored(
         return Stored(stored)
 
     monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom._get_xcom_db_ref", stands_in)
-    assert LINKS[0].get_link(None, ti_key=_Key()) == shown
+    assert LINKS[0].get_link(_Operator(Links(training_job="https://x")), ti_key=_Key()) == shown
+    assert LINKS[0].get_link(_Operator(Links()), ti_key=_Key()) == ""
     assert asked == [
         {
             "key": "_link_TrainingJobLink",
