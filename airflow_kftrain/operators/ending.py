@@ -112,37 +112,69 @@ def _unreadable(raw: str, error: ValueError) -> str:
 # What becomes of the job
 
 
+def look_up(order: WatchOrder, outcome: Outcome, log: Logger) -> dict[str, Any] | None:
+    """The job as it is now, if it is there and can be asked for."""
+    from airflow_kftrain.hooks.training_job import TrainingJobHook
+
+    if outcome.phase is Phase.GONE or not order.job.name:
+        return None
+    try:
+        hook = TrainingJobHook(order.connection)
+        return hook.get(order.kind, order.job.namespace, order.job.name)
+    except KfTrainError as error:
+        log.warning("The job is left as it is, which does not change how it ended: %s", error)
+        return None
+
+
 def close(
-    order: WatchOrder, outcome: Outcome, lifecycle: Lifecycle, retry: bool, log: Logger
+    order: WatchOrder,
+    outcome: Outcome,
+    lifecycle: Lifecycle,
+    retry: bool,
+    log: Logger,
+    found: dict[str, Any] | None,
 ) -> None:
     """Delete the job, or mark it as delivered so that no later try takes its result for its own.
 
     A job that lives is always deleted: its task has ended. What cannot be done now does not hide
     how the job ended; what is left behind, the sweeper finds.
     """
-    if outcome.phase is Phase.GONE or not order.job.name:
+    if found is None:
         return
     if outcome.phase is None and outcome.retryable and retry:
         log.info("Nobody knows how it is with the job: the next try looks, and goes on with it.")
         return
     living = outcome.phase is None or not outcome.phase.is_final
-    delete = living or _is_deleted(lifecycle.on_finish, outcome.phase)
+    doomed = living or _is_deleted(lifecycle.on_finish, outcome.phase)
     try:
-        _close(order, delete=delete, foreground=living, log=log)
+        _close(order, found, delete=doomed, foreground=living, log=log)
     except KfTrainError as error:
         log.warning("The job is left as it is, which does not change how it ended: %s", error)
+
+
+def delete(order: WatchOrder, log: Logger) -> None:
+    """The job of a task that ends now."""
+    from airflow_kftrain.hooks.training_job import TrainingJobHook
+
+    try:
+        hook = TrainingJobHook(order.connection)
+        found = hook.get(order.kind, order.job.namespace, order.job.name)
+        _close(order, found, delete=True, foreground=True, log=log)
+    except KfTrainError as error:
+        log.warning("The job cannot be deleted now, the sweeper will find it: %s", error)
 
 
 def _is_deleted(on_finish: str, phase: Phase | None) -> bool:
     return on_finish == "delete" or (on_finish == "delete_on_success" and phase is Phase.SUCCEEDED)
 
 
-def _close(order: WatchOrder, *, delete: bool, foreground: bool, log: Logger) -> None:
+def _close(
+    order: WatchOrder, found: dict[str, Any] | None, *, delete: bool, foreground: bool, log: Logger
+) -> None:
     from airflow_kftrain.hooks.training_job import TrainingJobHook
 
     hook = TrainingJobHook(order.connection)
     for _ in range(_LOOKS):
-        found = hook.get(order.kind, order.job.namespace, order.job.name)
         claim = read_claim(found)
         if found is None or claim.uid != order.job.uid or claim.terminating:
             return
@@ -157,8 +189,8 @@ def _close(order: WatchOrder, *, delete: bool, foreground: bool, log: Logger) ->
             return
         except NotFound:
             return
-        except Conflict:
-            continue  # it has changed since it was read
+        except Conflict:  # it has changed since it was read
+            found = hook.get(order.kind, order.job.namespace, order.job.name)
     raise Conflict(f"close {order.job.kind} {order.job.name}", "it changes all the time")
 
 
@@ -201,7 +233,7 @@ def left_behind(order: WatchOrder, context: Mapping[str, Any], log: Logger) -> N
     else:
         text = "The worker is being ended, and nobody would look after the job: it is deleted."
         log.info("%s", text)
-        _end(order, log)
+        delete(order, log)
     raise exceptions().AirflowException(text)
 
 
@@ -230,11 +262,4 @@ def trigger_failed(order: WatchOrder | None, context: Mapping[str, Any], log: Lo
     if retry_remains(context):
         log.info("The job trains on, and the next try goes on with it.")
     else:
-        _end(order, log)
-
-
-def _end(order: WatchOrder, log: Logger) -> None:
-    try:
-        _close(order, delete=True, foreground=True, log=log)
-    except KfTrainError as error:
-        log.warning("The job cannot be deleted now, the sweeper will find it: %s", error)
+        delete(order, log)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_kftrain.airflow_compat import hides, push_link, redacted
+from airflow_kftrain.job_state import read_mapping, read_time
 from airflow_kftrain.kinds import JobKind, JobReference, Role
 from airflow_kftrain.links import fill_links, link_templates, log_links
 from airflow_kftrain.manifests.places import containers_of, role_groups
@@ -49,51 +50,75 @@ def show_manifest(manifest: Mapping[str, Any], log: Logger) -> None:
     log.info("::endgroup::")
 
 
-def announce(
-    instance: Any,
-    kind: JobKind,
-    job: JobReference,
-    resource: Mapping[str, Any],
-    links: Links,
-    created: datetime,
-    log: Logger,
-) -> None:
+def announce(keeper: LinkKeeper, api_version: str) -> None:
     """The XCom `job`, and all links that are known before there are pods."""
-    instance.xcom_push(key="job", value={"api_version": kind.api_version, **job._asdict()})
-    _, problems = link_templates(links)
-    for problem in problems:
-        log.warning(
-            "There is no button for it, since Airflow's configuration is wrong. %s", problem
-        )
-    LinkKeeper(instance, links, job, created).store(list(predicted_pods(kind, resource)), None)
+    value = {"api_version": api_version, **keeper.job._asdict()}
+    keeper.instance.xcom_push(key="job", value=value)
+    keeper.warn()
+    keeper.store((), None)
 
 
 class LinkKeeper:
     """Stores the links of a task instance as its worker gets to know them; while it is deferred,
     its trigger does."""
 
-    def __init__(self, instance: Any, links: Links, job: JobReference, created: datetime) -> None:
-        self._instance = instance
-        self._templates, _ = link_templates(links)
-        self._job = job
+    def __init__(
+        self,
+        instance: Any,
+        links: Links,
+        job: JobReference,
+        created: datetime,
+        expected: Sequence[ReplicaPod],
+        log: Logger,
+    ) -> None:
+        """`expected` are the pods that the job will have; what is found in their place counts."""
+        self.instance = instance
+        self._templates, self._problems = link_templates(links)
+        self.job = job
         self._created = created
+        self._log = log
+        self._pods = {pod.pod: pod for pod in expected}
+
+    def warn(self) -> None:
+        for problem in self._problems:
+            self._log.warning("A button is missing, Airflow's configuration is wrong. %s", problem)
 
     def store(self, pods: Sequence[ReplicaPod], finished: datetime | None) -> None:
-        known = (self._job, pods, self._created, finished)
+        """Of pods that were there once, too: their logs may be kept elsewhere."""
+        self._pods.update({pod.pod: pod for pod in pods})
+        known = (self.job, list(self._pods.values()), self._created, finished)
         for key, url in fill_links(self._templates, *known).items():
-            push_link(self._instance, key, url)
+            push_link(self.instance, key, url)
         entries = log_links(self._templates.get("worker_logs", ""), *known)[:_MOST_LOG_LINKS]
         if entries:
-            self._instance.xcom_push(key="log_links", value=entries)
+            self.instance.xcom_push(key="log_links", value=entries)
 
     async def pods_known(self, pods: Sequence[ReplicaPod]) -> None:
-        await asyncio.to_thread(self.store, pods, None)
+        """For a watch, which no link may end."""
+        try:
+            await asyncio.to_thread(self.store, pods, None)
+        except Exception as error:  # noqa: BLE001  # Airflow's own, of any kind
+            self._log.warning("Cannot store the links: %s", error)
+
+
+def keeper_for(
+    instance: Any, links: Links, kind: JobKind, resource: Mapping[str, Any], log: Logger
+) -> LinkKeeper:
+    metadata = resource["metadata"]
+    job = JobReference(kind.kind, metadata["namespace"], metadata["name"], metadata["uid"])
+    pods = tuple(predicted_pods(kind, resource))
+    return LinkKeeper(instance, links, job, created_at(resource), pods, log)
+
+
+def created_at(resource: Mapping[str, Any]) -> datetime:
+    said = read_mapping(resource.get("metadata")).get("creationTimestamp")
+    return read_time(said) or datetime.now(timezone.utc)
 
 
 def predicted_pods(kind: JobKind, resource: Mapping[str, Any]) -> Iterator[ReplicaPod]:
     """The pods that a job will have, where the operator makes their names from the job's alone."""
     name = resource["metadata"]["name"]
-    groups = role_groups(kind, resource)
+    groups = role_groups(kind, {"spec": {}, **resource})
     present = [role for role in kind.roles if role.name in groups]
     for number, role in enumerate(present):
         if role.named:

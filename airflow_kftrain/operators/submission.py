@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kftrain.errors import ClusterError, Conflict, NotFound
-from airflow_kftrain.job_state import read_mapping, read_state, read_text, read_time
+from airflow_kftrain.job_state import read_mapping, read_state, read_text
 from airflow_kftrain.kinds import JobKind, JobReference, find_kind
 from airflow_kftrain.manifests.identity import (
     CLEARS_ANNOTATION,
@@ -22,6 +22,13 @@ from airflow_kftrain.manifests.identity import (
     owner_labels,
 )
 from airflow_kftrain.messages import WatchOrder
+from airflow_kftrain.operators.showing import (
+    LinkKeeper,
+    announce,
+    created_at,
+    keeper_for,
+    show_manifest,
+)
 from airflow_kftrain.ownership import Claim, Course, read_claim, settle
 
 if TYPE_CHECKING:
@@ -42,11 +49,9 @@ class Submitted(NamedTuple):
 
     job: JobReference
     kind: JobKind
-    created: datetime
     owner: Owner
-    instance: Any
-    """Airflow's task instance."""
     deadline: datetime | None
+    keeper: LinkKeeper
 
     def order(self, settings: Settings, *, show_logs: str) -> WatchOrder:
         return _order(
@@ -81,7 +86,6 @@ def submit_for(
     """The operator's job, running for this try; its XComs are stored."""
     from airflow_kftrain.hooks.training_job import TrainingJobHook
     from airflow_kftrain.manifests import build_manifest
-    from airflow_kftrain.operators.showing import announce, show_manifest
 
     instance = context["ti"]
     hook = TrainingJobHook(settings.connection)
@@ -97,11 +101,10 @@ def submit_for(
     show_manifest(manifest, operator.log)
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
     found = _Submission(hook, kind, manifest, owner, settings.lifecycle, operator.log).job()
-    job = _reference(kind, found)
-    created = _created(found)
-    announce(instance, kind, job, found, settings.links, created, operator.log)
+    keeper = keeper_for(instance, settings.links, kind, found, operator.log)
+    announce(keeper, kind.api_version)
     deadline = deadline_of(instance, operator.execution_timeout)
-    return Submitted(job, kind, created, owner, instance, deadline)
+    return Submitted(keeper.job, kind, owner, deadline, keeper)
 
 
 def owner_of(instance: Any, retries: int | None) -> Owner:
@@ -169,7 +172,7 @@ class _Submission:
         predecessors = list(self._hook.list(self._kind, self._namespace, selector))
         adopted = None
         # The newest first: there is more than one only if something went wrong.
-        for resource in sorted(predecessors, key=_created, reverse=True):
+        for resource in sorted(predecessors, key=created_at, reverse=True):
             adopted = self._settle(resource, adopted) or adopted
         if adopted is not None:
             return adopted
@@ -272,16 +275,6 @@ class _Submission:
         if found is not None and read_claim(found).uid == claim.uid:
             return True
         return self._kind.recreates and bool(self._hook.pods(*place))
-
-
-def _reference(kind: JobKind, resource: Mapping[str, Any]) -> JobReference:
-    metadata = resource["metadata"]
-    return JobReference(kind.kind, metadata["namespace"], metadata["name"], metadata["uid"])
-
-
-def _created(resource: Mapping[str, Any]) -> datetime:
-    said = read_mapping(resource.get("metadata")).get("creationTimestamp")
-    return read_time(said) or datetime.now(timezone.utc)
 
 
 def _place(resource: Mapping[str, Any]) -> str:

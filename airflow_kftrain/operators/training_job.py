@@ -222,10 +222,10 @@ class BaseTrainingJobOperator(BaseOperator):
             left_behind(order, context, self.log)
         if self.deferrable:
             self._defer(submitted, settings, order.deadline)
-        outcome = self._wait(submitted, settings, order)
+        outcome = self._wait(submitted, order)
         if outcome is None:
             left_behind(order, context, self.log)
-        return self._conclude(context, order, outcome, submitted.created)
+        return self._conclude(context, order, outcome)
 
     def _defer(self, submitted: Submitted, settings: Settings, deadline: Any) -> None:
         from datetime import datetime, timezone
@@ -243,27 +243,24 @@ class BaseTrainingJobOperator(BaseOperator):
         self.defer(
             trigger=TrainingJobTrigger(order.to_dict(), templates),
             method_name="execute_complete",
-            kwargs={"order": order.to_dict(), "created": submitted.created.isoformat()},
+            kwargs={"order": order.to_dict()},
             timeout=max(patience, _AFTER_THE_DEADLINE),
         )
 
-    def _wait(self, submitted: Submitted, settings: Settings, order: WatchOrder) -> Outcome | None:
+    def _wait(self, submitted: Submitted, order: WatchOrder) -> Outcome | None:
         """How the job ended; None if this process is to end first."""
-        from airflow_kftrain.operators.showing import LinkKeeper
         from airflow_kftrain.operators.waiting import Waiting
 
-        keeper = LinkKeeper(submitted.instance, settings.links, order.job, submitted.created)
-        self._waiting = Waiting(order, self.log.info, keeper.pods_known)
+        self._waiting = Waiting(order, self.log.info, submitted.keeper.pods_known)
         if self._killed:
             return None
         return self._waiting.watch()
 
     def execute_complete(
-        self, context: Context, event: Any = None, order: Any = None, created: Any = None, **_: Any
+        self, context: Context, event: Any = None, order: Any = None, **_: Any
     ) -> Any:
         """Where a deferred task goes on. What it was given may be of another version of this
         package, and the event of a trigger that failed to tell."""
-        from airflow_kftrain.job_state import read_time
         from airflow_kftrain.messages import Outcome, WatchOrder
         from airflow_kftrain.operators.ending import as_airflow_says
 
@@ -271,19 +268,25 @@ class BaseTrainingJobOperator(BaseOperator):
             # `dag.test()` comes back with the event alone.
             before = None if order else self._order_of_before(context)
             ordered = before or WatchOrder.from_dict(order)
-            return self._conclude(context, ordered, Outcome.from_dict(event), read_time(created))
+            return self._conclude(context, ordered, Outcome.from_dict(event))
 
-    def _conclude(self, context: Context, order: WatchOrder, outcome: Outcome, created: Any) -> Any:
-        from airflow_kftrain.operators.ending import close, retry_remains, tell, value_or_error
-        from airflow_kftrain.operators.showing import LinkKeeper
+    def _conclude(self, context: Context, order: WatchOrder, outcome: Outcome) -> Any:
+        from airflow_kftrain.operators.ending import (
+            close,
+            look_up,
+            retry_remains,
+            tell,
+            value_or_error,
+        )
+        from airflow_kftrain.operators.showing import keeper_for
 
         settings = self._settings()
-        instance: Any = context["ti"]
-        if created is not None:
-            keeper = LinkKeeper(instance, settings.links, order.job, created)
+        found = look_up(order, outcome, self.log)
+        if found is not None:
+            keeper = keeper_for(context["ti"], settings.links, order.kind, found, self.log)
             keeper.store(outcome.pods, outcome.finished)
         tell(outcome, self.log)
-        close(order, outcome, settings.lifecycle, retry_remains(context), self.log)
+        close(order, outcome, settings.lifecycle, retry_remains(context), self.log, found)
         return value_or_error(outcome, settings.lifecycle, self.log)
 
     # When it is not to go on
@@ -317,7 +320,7 @@ class BaseTrainingJobOperator(BaseOperator):
         """The job may have ended, and nobody told us; else it ends now."""
         from datetime import datetime, timezone
 
-        from airflow_kftrain.operators.ending import as_airflow_says
+        from airflow_kftrain.operators.ending import as_airflow_says, delete
         from airflow_kftrain.operators.waiting import Waiting
 
         order = self._order_of_before(context)
@@ -331,10 +334,8 @@ class BaseTrainingJobOperator(BaseOperator):
             raise error
         with as_airflow_says():
             if outcome.phase is not None and outcome.phase.is_final:
-                return self._conclude(context, order, outcome, None)
-            from airflow_kftrain.operators.ending import close
-
-            close(order, outcome, self._settings().lifecycle, False, self.log)
+                return self._conclude(context, order, outcome)
+            delete(order, self.log)
         raise type(error)(f"{error}\n{outcome.report or outcome.words}") from error
 
     def _order_of_before(self, context: Context) -> WatchOrder | None:
