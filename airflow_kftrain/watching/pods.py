@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TROUBLED = "status.phase!=Running,status.phase!=Succeeded"
 RUNNING = "status.phase=Running"
 
-_LOOK_SECONDS = 30.0
+LOOK_SECONDS = 30.0
 """Between looks for crash loops; the pause before a restart doubles from 10 seconds, so that the
 crashes that count are far apart."""
 
@@ -120,7 +120,7 @@ class PodBook:
 
     async def look_for_crashes(self) -> None:
         """A container that restarts in place leaves its pod Running, where no selector finds it."""
-        pause = _LOOK_SECONDS
+        pause = LOOK_SECONDS
         while True:
             await asyncio.sleep(jittered(pause))
             wanted = {name for name in self._feed.subscriptions if self._may_crash(name)}
@@ -131,7 +131,7 @@ class PodBook:
             except ClusterError:
                 continue  # the streams say what there is to be said
             # A list of many pages is not worth so many of them.
-            pause = _LOOK_SECONDS * max(1.0, seen / 500)
+            pause = LOOK_SECONDS * max(1.0, seen / 500)
 
     def _may_crash(self, job: str) -> bool:
         entry = self._feed.entries.get(job)

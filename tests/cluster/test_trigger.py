@@ -5,18 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from airflow_kftrain.messages import Outcome
+from airflow_kftrain.links import LeaderLogsLink
+from airflow_kftrain.manifests.identity import OWNER_ANNOTATION
+from airflow_kftrain.messages import Outcome, WatchOrder
 from airflow_kftrain.monitoring.decisions import Verdict
+from airflow_kftrain.ownership import TaskState
+from airflow_kftrain.triggers import training_job
 from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 from tests.cluster.jobs import pytorch_job, replica
-from tests.cluster.watched import order_for, start
+from tests.cluster.watched import OWNER, order_for, start
 from tests.cluster.world import World
 
 pytestmark = pytest.mark.usefixtures("connection")
+
+
+class Task(NamedTuple):
+    """Stands in for the task instance that Airflow gives a trigger."""
+
+    dag_id: str = "nightly"
+    task_id: str = "train"
+    run_id: str = "manual__1"
+    map_index: int = -1
+
+
+def _trigger_of_a_task(order: WatchOrder, links: dict[str, str] | None = None) -> Any:
+    trigger: Any = TrainingJobTrigger(order.to_dict(), links)
+    trigger.task_instance = Task()
+    return trigger
 
 
 async def _events(trigger: TrainingJobTrigger) -> list[Outcome]:
@@ -45,17 +64,42 @@ def test_it_fires_not_before_the_moment_of_its_order(world: World) -> None:
     assert outcome.finished < moment
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"order": {}},
-        {"order": None},
-        {"order": {"version": 7, "job": ["PyTorchJob"]}, "links": 3, "colour": "blue"},
-        {"order": {"job": {"kind": "Unknown", "namespace": "a", "name": "b"}}},
-    ],
-    ids=["empty", "null", "strange", "unknown-kind"],
-)
-def test_what_it_cannot_read_is_an_event(kwargs: Any) -> None:
-    (outcome,) = asyncio.run(_events(TrainingJobTrigger(**kwargs)))
-    assert outcome.verdict is Verdict.FAILED
-    assert outcome.words
+@pytest.mark.parametrize(("state", "lives"), [("failed", False), ("deferred", True)])
+def test_a_kill_ends_the_job_unless_the_task_is_still_deferred(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str, lives: bool
+) -> None:
+    """Airflow's answer is stood in for."""
+
+    async def task_state(*_: object) -> TaskState:
+        return TaskState(exists=True, state=state)
+
+    monkeypatch.setattr(training_job, "task_state", task_state)
+    manifest = pytorch_job({"Master": replica("pytorch", "sleep 60")})
+    manifest["metadata"]["annotations"] = {OWNER_ANNOTATION: OWNER}
+    job = start(world, manifest)
+    trigger = _trigger_of_a_task(order_for(world, job))
+    asyncio.run(trigger.on_kill())
+    assert job.is_gone() is not lives
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["stored", "refused"])
+def test_links_are_pushed_as_soon_as_the_pods_are_known_and_at_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """Airflow's storing of XComs is stood in for."""
+    pushed: list[tuple[str, Any]] = []
+
+    async def push_xcom(_: object, key: str, value: Any, *, link: bool) -> None:
+        if not works:
+            raise RuntimeError("no XComs today")
+        pushed.append((key, value))
+
+    monkeypatch.setattr(training_job, "push_xcom", push_xcom)
+    job = start(world, pytorch_job({"Master": replica("pytorch", "sleep 3")}))
+    links = {"leader_logs": "https://logs/{pod}/{container}"}
+    trigger = _trigger_of_a_task(order_for(world, job), links)
+    (outcome,) = asyncio.run(_events(trigger))
+    assert outcome.verdict is Verdict.SUCCEEDED
+    urls = [value for key, value in pushed if key == LeaderLogsLink().xcom_key]
+    assert len(urls) >= 2 if works else not urls
+    assert set(urls) <= {"https://logs/job-master-0/pytorch"}

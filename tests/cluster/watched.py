@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_kftrain.kinds import JobReference, find_kind
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
+from airflow_kftrain.manifests.places import pod_templates
 from airflow_kftrain.messages import Outcome, ReplicaPod, WatchOrder
 from airflow_kftrain.watching.watcher import watch_job
 from tests.cluster.world import Job, World
@@ -23,8 +24,8 @@ def start(world: World, manifest: Manifest) -> Job:
     label = {INSTANCE_LABEL: INSTANCE}
     manifest["metadata"]["labels"] = label
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
-    for role in manifest["spec"].get(kind.replicas_key or "", {}).values():
-        role["template"]["metadata"] = {"labels": label}
+    for template in pod_templates(kind, manifest):
+        template.setdefault("metadata", {})["labels"] = label
     return world.start(manifest)
 
 
