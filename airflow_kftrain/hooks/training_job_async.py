@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _LARGE = 1 << 20
 """Bytes that aiohttp would not write in one go."""
+_LAST_TURNS = 0.1
 _SLICE = 0.004
 """Seconds of reading after which the others in the loop get their turn."""
 
@@ -400,10 +401,20 @@ async def _connect(connection: str | None) -> _Client:
             hook.in_cluster = True  # as the synchronous hook does
         # An asynchronous generator: it closes its client when nobody holds it any more, and at the
         # latest when the loop ends.
-        keeper = hook.get_conn()
-        return _Client(keeper, await keeper.__aenter__(), extras, connection)
+        keeper, last_turns = hook.get_conn(), _last_turns()
+        await last_turns.__anext__()
+        return _Client((keeper, last_turns), await keeper.__aenter__(), extras, connection)
     except Exception as error:
         raise credentials.bad_connection(connection, error) from error
+
+
+async def _last_turns() -> AsyncIterator[None]:
+    """A loop that ends waits for its generators, and so for this one: connections over TLS are
+    closed only some turns after their client."""
+    try:
+        yield
+    finally:
+        await asyncio.sleep(_LAST_TURNS)
 
 
 def _cncf_hook_class() -> Any:

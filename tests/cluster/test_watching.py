@@ -43,7 +43,7 @@ def test_a_failure_names_the_replica_that_failed_first(world: World) -> None:
         "Master": replica("pytorch", "sleep 60"),
         "Worker": replica("pytorch", "echo no such file; exit 3"),
     }
-    job = start(world, pytorch_job(roles, run_policy={"cleanPodPolicy": "All"}))
+    job = start(world, pytorch_job(roles, run_policy={"cleanPodPolicy": "Running"}))
     outcome = asyncio.run(Told().watch(order_for(world, job)))
     assert (outcome.verdict, outcome.phase) == (Verdict.FAILED, Phase.FAILED)
     assert "worker-0" in outcome.words
