@@ -85,7 +85,7 @@ class Course:
     def has_untold(self, state: JobState) -> bool:
         return self._told_state != (state.phase, state.reason, state.replicas, state.progress)
 
-    def waiting_lines(self, decision: Decision, state: JobState, *, quiet: bool) -> Iterator[str]:
+    def waiting_lines(self, decision: Decision, *, quiet: bool) -> Iterator[str]:
         """What the job waits for, if that is news. `quiet`: it runs, and nothing is in its way."""
         words = "" if quiet else decision.words
         if words == self._told_words:

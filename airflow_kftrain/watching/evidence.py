@@ -25,9 +25,8 @@ _MOST_PODS_TOLD = 64
 class Evidence:
     """Fills up as it is read, so that what there is counts when the time is up."""
 
-    def __init__(self, subscription: Subscription, uid: str) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         self._watched = subscription
-        self._uid = uid
         self._raw: list[dict[str, Any]] = []
         self.memory = subscription.memory
         self.pods: list[PodState] = self.memory.merged_with(subscription.pods)
@@ -92,12 +91,20 @@ class Evidence:
         failure = self.first_failure
         pods = [failure.pod] if failure else []
         pods += [pod.name for pod in self.pods if pod.troubles or pod.phase == "Pending"]
-        # A TrainJob's JobSet has its name.
-        about = dict.fromkeys([self._watched.name, *owners, *pods])
+        # A TrainJob's JobSet has its name, and what failed first may be gone with its Job.
+        about = dict.fromkeys([self._watched.name, *owners, *self._child_jobs(), *pods])
         try:
             self.events = await feed.hub.hook.events(feed.key.namespace, list(about))
         except KfTrainError:
             return
+
+    def _child_jobs(self) -> list[str]:
+        """The Jobs of a TrainJob, whose pods may all be gone."""
+        feed = self._watched.feed
+        state = self._watched.state
+        if not feed.kind.trainer_key or state is None:
+            return []
+        return [f"{self._watched.name}-{each.role}-0" for each in state.replicas]
 
     def exit_code(self) -> int | None:
         failure = self.first_failure

@@ -260,6 +260,7 @@ class Hub:
     """All feeds of one event loop over one connection."""
 
     def __init__(self, connection: str | None) -> None:
+        self._connection = connection
         self.hook = AsyncTrainingJobHook(connection)
         self.turn = asyncio.Semaphore(READS_AT_ONCE)
         self.sweeper: Sweeper | None = None
@@ -302,6 +303,9 @@ class Hub:
         finally:
             if self._feeds.get(feed.key) is feed:
                 del self._feeds[feed.key]
+            if not self._feeds:
+                # What it holds knows the loop, and would keep it for ever.
+                _HUBS.get(asyncio.get_running_loop(), {}).pop(self._connection, None)
 
 
 _HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, Hub]] = WeakKeyDictionary()

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_kftrain.errors import ClusterError
+from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.job_state import Phase, read_mapping, read_text
 from airflow_kftrain.monitoring.failures import Failure
 from airflow_kftrain.monitoring.pods import PodState, read_pod
@@ -128,7 +128,7 @@ class PodBook:
                 continue
             try:
                 seen = await self._look(wanted)
-            except ClusterError:
+            except KfTrainError:
                 continue  # the streams say what there is to be said
             # A list of many pages is not worth so many of them.
             pause = LOOK_SECONDS * max(1.0, seen / 500)

@@ -15,7 +15,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from airflow_kftrain.errors import ClusterError, Expired, Forbidden, KfTrainError
+from airflow_kftrain.errors import ClusterError, Expired, KfTrainError
 from airflow_kftrain.job_state import read_mapping, read_text
 
 WATCH_SECONDS = 150.0
@@ -83,6 +83,13 @@ class Stream:
         self.polls: ClusterError | None = None
         """Why it lists now and then instead of watching."""
 
+    @property
+    def shut(self) -> KfTrainError | None:
+        """What has to be mended before it can watch."""
+        if self.problem is not None and self.problem.is_final:
+            return self.problem.error
+        return self.polls
+
     async def run(self) -> None:
         while True:
             try:
@@ -110,11 +117,11 @@ class Stream:
                 pause = 0.0 if now() - began > 1.0 else _FIRST_PAUSE
             except Expired:
                 raise
-            except Forbidden as error:
-                self._polls(error)
-                await asyncio.sleep(jittered(self._poll_seconds()))
-                return
             except ClusterError as error:
+                if not error.retryable:
+                    self._polls(error)
+                    await asyncio.sleep(jittered(self._poll_seconds()))
+                    return
                 # Once it may go on where it stood. Who is away for longer may have forgotten that,
                 # or be another server.
                 if broken:

@@ -30,6 +30,7 @@ LONGEST_AWAY = 3600.0
 
 _SURVEY_PAUSE = 10.0
 """Between looks at all pods of a job that does not come up."""
+_ASK_AGAIN = 10.0
 _SPREAD = 60.0
 _CHECK_PATIENCE = 10.0
 
@@ -90,7 +91,6 @@ class _Watch:
         "_look_at",
         "_loop",
         "_own",
-        "_polls_told",
         "_pods_known",
         "_pods_told",
         "_state",
@@ -98,6 +98,7 @@ class _Watch:
         "_survey_at",
         "_surveyed",
         "_tell",
+        "_told_errors",
     )
 
     def __init__(
@@ -120,8 +121,8 @@ class _Watch:
         self._distrust_until = 0.0
         """Limits that seem to be up were checked, and are not."""
         self._pods_told: tuple[ReplicaPod, ...] = ()
-        self._away_told = ""
-        self._polls_told = False
+        self._away_told = False
+        self._told_errors: tuple[str, ...] = ()
 
     async def decision(self) -> Decision:
         """How it ends."""
@@ -165,6 +166,7 @@ class _Watch:
         except KfTrainError as error:
             if not getattr(error, "retryable", False):
                 raise
+            self._look_at = self._loop.time() + _ASK_AGAIN
             return None
         uid = read_mapping(read_mapping(resource).get("metadata")).get("uid")
         if resource is None or order.job.uid not in ("", uid):
@@ -188,26 +190,35 @@ class _Watch:
     # ----- what is told
 
     def _tell_news(self) -> None:
-        stream = self._subscription.feed.jobs_stream
-        if stream.polls is not None and not self._polls_told:
-            self._polls_told = True
-            every = self._subscription.feed.poll_seconds()
-            self._tell(f"{stream.polls} Until then the job is looked at every {every:.0f} s.")
-        problem = stream.problem
+        self._tell_of_the_cluster()
+        if self._state is None:
+            return
+        for line in self._course.state_lines(self._state, _now()):
+            self._tell(line)
+        if self._state.phase is Phase.QUEUED:
+            decision = judge(self._course.kind, self._state, ())
+            for line in self._course.waiting_lines(decision, quiet=False):
+                self._tell(line)
+
+    def _tell_of_the_cluster(self) -> None:
+        """Once each: what it forbids, that it is away, that it is back."""
+        feed = self._subscription.feed
+        every = f"Until then the job is looked at every {feed.poll_seconds():.0f} s."
+        self._tell_once(feed.jobs_stream.shut, every)
+        self._tell_once(feed.pods_stream.shut, "Until then troubles of its pods are seen late.")
+        problem = feed.jobs_stream.problem
         if problem is not None and not problem.is_final:
             if not self._away_told:
-                self._away_told = str(problem.error)
-                self._tell(f"{self._away_told} The job may well go on; waiting for the cluster.")
+                self._away_told = True
+                self._tell(f"{problem.error} The job may well go on; waiting for the cluster.")
         elif self._away_told:
-            self._away_told = ""
+            self._away_told = False
             self._tell("The cluster answers again.")
-        if self._state is not None:
-            for line in self._course.state_lines(self._state, _now()):
-                self._tell(line)
-            if self._state.phase is Phase.QUEUED:
-                decision = judge(self._course.kind, self._state, ())
-                for line in self._course.waiting_lines(decision, self._state, quiet=False):
-                    self._tell(line)
+
+    def _tell_once(self, error: KfTrainError | None, then: str) -> None:
+        if error is not None and str(error) not in self._told_errors:
+            self._told_errors = (*self._told_errors, str(error))
+            self._tell(f"{error} {then}")
 
     # ----- decisions
 
@@ -294,7 +305,7 @@ class _Watch:
         if state.phase is not Phase.QUEUED:
             decision = judge(self._course.kind, state, pods)
             all_run = state.phase is Phase.RUNNING and all(pod.runs or pod.ends for pod in pods)
-            for line in self._course.waiting_lines(decision, state, quiet=all_run):
+            for line in self._course.waiting_lines(decision, quiet=all_run):
                 self._tell(line)
         await self._tell_pods(pods)
         if state.phase is not Phase.RUNNING and self._subscription.feed.pods_stream.problem:
@@ -331,7 +342,7 @@ class _Watch:
 
     async def outcome(self, decision: Decision) -> Outcome:
         state = self._state or JobState(Phase.STARTING)
-        evidence = Evidence(self._subscription, self._course.order.job.uid)
+        evidence = Evidence(self._subscription)
         await evidence.gather(decision.verdict)
         if state.phase.is_final:
             decision = judge(self._course.kind, state, evidence.pods)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from airflow_kftrain.hooks import credentials, talks
 from airflow_kftrain.job_state import Phase
 from airflow_kftrain.local.faults.command import Fault, FaultProxy
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
-from airflow_kftrain.watching import feeds, streams
+from airflow_kftrain.watching import feeds, streams, watcher
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import Job, World
@@ -73,14 +75,16 @@ def test_a_watch_that_breaks_goes_on(world: World, proxy: FaultProxy, fault: str
 
     async def run() -> Outcome:
         async with watched(told, order_for(world, job)) as task:
-            await until(lambda: "Running" in told.text)
-            assert await in_thread(getattr(proxy, fault)) >= 2
+            await until(lambda: "Running" in told.text and proxy.calls[WATCHES])
+            while not await in_thread(getattr(proxy, fault)):  # noqa: ASYNC110  # not open yet
+                await asyncio.sleep(0.1)
             await in_thread(end, job)
             return await asyncio.wait_for(task, 10)
 
+    proxy.add(Fault(resource="pods", code=403))  # only the watch of jobs
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
     assert proxy.calls[LISTS] == (1 if fault == "cut" else 2)
-    assert "cannot" not in told.text
+    assert "waiting for the cluster" not in told.text
 
 
 def test_a_job_that_ended_while_the_cluster_was_away_is_found_at_its_return(
@@ -132,14 +136,17 @@ def test_where_no_list_is_allowed_the_job_is_asked_for(world: World, proxy: Faul
             return await asyncio.wait_for(task, 10)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+    assert told.text.count("every 1 s") == 1
 
 
-def test_where_nothing_is_allowed_the_right_is_named(world: World, proxy: FaultProxy) -> None:
+def test_where_nothing_is_allowed_the_wait_ends_with_what_the_cluster_says(
+    world: World, proxy: FaultProxy
+) -> None:
     proxy.add(Fault(resource="pytorchjobs", code=403))
     outcome = asyncio.run(Told().watch(order_for(world, waiting_job(world))))
-    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "Forbidden")
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "Refused")
     assert not outcome.retryable
-    assert "403" in outcome.words
+    assert "the fault proxy was asked for this answer" in outcome.words
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
@@ -161,8 +168,6 @@ def test_a_server_in_trouble_is_borne(world: World, proxy: FaultProxy, code: int
 def test_a_connection_that_died_in_silence_is_noticed(
     world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_kftrain.hooks import credentials
-
     monkeypatch.setattr(streams, "WATCH_SECONDS", 2.0)
     monkeypatch.setattr(credentials, "WATCH_GRACE", 1.0)
     monkeypatch.setattr(credentials, "ANSWER_SECONDS", 3.0)
@@ -191,8 +196,6 @@ def test_evidence_that_cannot_be_had_changes_no_verdict(world: World, proxy: Fau
 
 
 def test_the_deadline_holds_while_the_cluster_is_away(world: World, proxy: FaultProxy) -> None:
-    from datetime import datetime, timedelta, timezone
-
     job = waiting_job(world)
     told = Told()
 
@@ -206,6 +209,26 @@ def test_the_deadline_holds_while_the_cluster_is_away(world: World, proxy: Fault
     outcome = asyncio.run(run())
     assert (outcome.verdict, outcome.reason) == (Verdict.TIMED_OUT, "ExecutionTimeout")
     assert outcome.phase is Phase.RUNNING
+
+
+def test_a_cluster_that_is_away_for_very_long_is_not_waited_for(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "LONGEST_AWAY", 15.0)
+    monkeypatch.setattr(talks, "PATIENCE", 1.0)
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job)) as task:
+            await until(lambda: "Running" in told.text)
+            await in_thread(proxy.away)
+            return await asyncio.wait_for(task, 60)
+
+    outcome = asyncio.run(run())
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "Unreachable")
+    assert outcome.retryable
+    assert "refuses connections" in outcome.words
 
 
 def test_a_feed_is_kept_for_the_next_and_ends_when_nobody_comes(

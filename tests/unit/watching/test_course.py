@@ -68,7 +68,7 @@ def test_what_it_waits_for_is_told_when_that_changes_and_again_after_it_ran():
 
     def tell(words, quiet=False):
         decided = decision._replace(words=words)
-        return list(told.waiting_lines(decided, queued, quiet=quiet))
+        return list(told.waiting_lines(decided, quiet=quiet))
 
     assert tell("a") == ["a"]
     assert tell("a") == []
