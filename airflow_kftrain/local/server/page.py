@@ -28,9 +28,9 @@ from airflow_kftrain.kinds import KINDS, JobKind
 from airflow_kftrain.local.agent.logs import ContainerLog, LogOptions, NoLog, read_log
 from airflow_kftrain.local.server.api_reading import Reader
 from airflow_kftrain.local.server.resources import EVENTS, JOBS, PODS, Resource, table
-from airflow_kftrain.local.server.selectors import everything, selector
+from airflow_kftrain.local.server.selectors import Matches, everything, selector
 from airflow_kftrain.local.server.store import Key, Object, Store
-from airflow_kftrain.monitoring.pods import PodState, read_pod
+from airflow_kftrain.monitoring.pods import read_pod
 from airflow_kftrain.monitoring.report import write_report
 
 LINKS: Mapping[str, str] = {
@@ -71,14 +71,20 @@ class Html(str):
 class _Job(NamedTuple):
     kind: JobKind
     object: Object
-    pods: list[Object]
+    state: JobState
 
     @property
-    def state(self) -> JobState:
-        return read_state(self.kind, self.object)
+    def name(self) -> str:
+        return str(self.object["metadata"]["name"])
 
-    def read_pods(self) -> list[PodState]:
-        return [read_pod(self.kind, pod) for pod in self.pods]
+    @property
+    def namespace(self) -> str:
+        return str(self.object["metadata"]["namespace"])
+
+    @property
+    def selects(self) -> Matches:
+        """Its pods."""
+        return selector(PODS, self.kind.selectors.pods.format(name=self.name), "")
 
 
 class _Gone(Exception):
@@ -116,8 +122,8 @@ class Page:
         rows = [
             (
                 job.kind.kind,
-                job.object["metadata"]["namespace"],
-                self._job_link(job.object),
+                job.namespace,
+                self._job_link(job),
                 _phase(job.state.phase),
                 _replicas(job.state),
                 job.object["metadata"]["creationTimestamp"],
@@ -126,13 +132,13 @@ class Page:
         ]
         heads = ("Kind", "Namespace", "Name", "Phase", "Replicas", "Created")
         body = _table(heads, rows) if rows else _tag("p", "There are no jobs.")
-        if alone := [pod for pod in self._listed(PODS) if _is_free(pod)]:
+        if alone := self._listed(PODS, matches=_is_free):
             body = Html(body + _tag("h2", "Pods without a job") + self._pods(alone))
         done = all(job.state.phase.is_final for job in jobs)
         return _answer(self._whole("Jobs", body, _REFRESH_IDLE if done else _REFRESH))
 
     async def _job(self, _: web.Request, namespace: str, name: str, role: str = "") -> web.Response:
-        found = [job for job in self._jobs(namespace) if job.object["metadata"]["name"] == name]
+        found = [job for job in self._jobs(namespace) if job.name == name]
         if not found:
             raise _Gone(
                 f"There is no job {name} in namespace {namespace}, or no longer: it was deleted, "
@@ -144,7 +150,8 @@ class Page:
         return _answer(self._whole(title, Html("".join(parts)), 0 if done else _REFRESH))
 
     def _about(self, job: _Job, role: str) -> Iterator[Html]:
-        state, read = job.state, job.read_pods()
+        state, found = job.state, self._listed(PODS, job.namespace, job.selects)
+        read = [read_pod(job.kind, pod) for pod in found]
         yield _tag("h2", job.kind.kind, " is ", _phase(state.phase))
         yield _tag("p", ": ".join(each for each in (state.reason, state.message) if each))
         events = self._events(job)
@@ -152,7 +159,7 @@ class Page:
             yield _tag("pre", write_report(job.kind, state, read, events=events))
         pods = [
             pod
-            for pod, its in zip(job.pods, read, strict=True)
+            for pod, its in zip(found, read, strict=True)
             if role.lower() in ("", its.role.lower())
         ]
         yield _tag("h2", f"Pods: {_replicas(state) or len(pods)}")
@@ -217,13 +224,14 @@ class Page:
         before = self._log_link(pod, shown, "?previous", "run before a restart")
         lines = [_tag("p", "Containers: ", Html(" ".join(links)), " | ", text, " | ", before)]
         for job in self._jobs(pod["metadata"]["namespace"]):
-            if pod in job.pods:
-                pods = Html(" ".join(self._log_link(each) for each in job.pods))
-                lines.append(_tag("p", "Job: ", self._job_link(job.object), " | Pods: ", pods))
+            if job.selects(pod):
+                pods = self._listed(PODS, job.namespace, job.selects)
+                logs = Html(" ".join(self._log_link(each) for each in pods))
+                lines.append(_tag("p", "Job: ", self._job_link(job), " | Pods: ", logs))
         return Html("".join(lines))
 
-    def _job_link(self, job: Object) -> Html:
-        return self._link("jobs", job, job["metadata"]["name"])
+    def _job_link(self, job: _Job) -> Html:
+        return self._link("jobs", job.object, job.name)
 
     def _log_link(self, pod: Object, container: str = "", query: str = "", text: str = "") -> Html:
         text = text or container or pod["metadata"]["name"]
@@ -236,28 +244,26 @@ class Page:
 
     # ---- what there is
 
-    def _listed(self, resource: Resource, namespace: str = "", labels: str = "") -> list[Object]:
-        matches = selector(resource, labels, "") if labels else everything
+    def _listed(
+        self, resource: Resource, namespace: str = "", matches: Matches = everything
+    ) -> list[Object]:
         return [each.object for each in self._store.listed(resource, namespace, matches)]
 
     def _jobs(self, namespace: str = "") -> Iterator[_Job]:
         """Those that somebody made, not another job."""
         for resource in JOBS:
-            for found in filter(_is_free, self._listed(resource, namespace)):
+            for found in self._listed(resource, namespace, _is_free):
                 assert resource.job is not None
-                its = found["metadata"]
-                labels = resource.job.selectors.pods.format(name=its["name"])
-                yield _Job(resource.job, found, self._listed(PODS, its["namespace"], labels))
+                yield _Job(resource.job, found, read_state(resource.job, found))
 
     def _events(self, job: _Job) -> list[Object]:
         """About the job and what is called after it, the newest last."""
-        name = job.object["metadata"]["name"]
 
         def is_ours(event: Object) -> bool:
             about = str(read_mapping(event.get("involvedObject")).get("name", ""))
-            return about == name or about.startswith(f"{name}-")
+            return about == job.name or about.startswith(f"{job.name}-")
 
-        found = filter(is_ours, self._listed(EVENTS, job.object["metadata"]["namespace"]))
+        found = self._listed(EVENTS, job.namespace, is_ours)
         return sorted(found, key=lambda event: str(event.get("lastTimestamp") or ""))
 
 
