@@ -16,6 +16,10 @@ help: ## print this list
 venv: ## the virtual environment of all the others, .venv
 	@scripts/make-venv .venv constraints.txt '-e . --group dev'
 
+.PHONY: demo
+demo: venv ## training jobs through a real Airflow on the embedded cluster; a minute; KEEP=1 or 0
+	@$(BIN)/python -m demo
+
 .PHONY: test
 test: check ## all checks, then all tests, on the newest Airflow and the embedded cluster
 	$(BIN)/python -m pytest --numprocesses 4 --cov
@@ -74,6 +78,10 @@ recordings: control-plane ## write the recordings of that real Kubernetes anew, 
 	$(BIN)/python -m pytest tests/cluster --target real --record
 	$(BIN)/python -m pytest tests/unit/test_recordings.py --write-golden
 
+.PHONY: test-e2e
+test-e2e: venv ## the tests on a real Airflow: minutes
+	$(BIN)/python -m pytest tests/e2e
+
 .PHONY: docs
 docs: venv ## write the generated pages anew, and the site into build/site
 	$(BIN)/python -m docs.generate
@@ -100,6 +108,6 @@ constraints: ## pin anew what pyproject.toml asks for; newest of all: make const
 
 .PHONY: clean
 clean: ## remove everything that make, tests and tools have made
-	rm -rf .venv .venv-lowest .venv-pure-* .venv-uv .coverage build dist
+	rm -rf .venv .venv-lowest .venv-pure-* .venv-uv .coverage .demo build dist
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

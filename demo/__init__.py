@@ -1,0 +1,1 @@
+"""`make demo`: training jobs through a real Airflow on the embedded cluster."""

@@ -1,0 +1,11 @@
+"""Run by `make demo`."""
+
+import signal
+import sys
+
+# Until there is something to clean up, Ctrl-C is the end, without many words.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from demo.stage import main  # noqa: E402
+
+sys.exit(main())

@@ -1,0 +1,246 @@
+"""`make demo` in a copy of this checkout, as somebody who has just cloned it runs it.
+
+However it ends, no process is left, and no file but what `make venv` made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE = 240
+_ENDS_SOON = 15
+_TASKS = ("pytorch", "tensorflow", "mpi")
+
+# One that has to install everything first takes some minutes.
+pytestmark = pytest.mark.timeout(600)
+
+
+class Demo:
+    """One `make demo`, in a session of its own, as in a terminal of its own."""
+
+    def __init__(self, checkout: Path, *before: str, stdin: int = subprocess.DEVNULL) -> None:
+        self._checkout = checkout
+        self._log = checkout.parent / "output"
+        output = (
+            stdin
+            if stdin != subprocess.DEVNULL
+            else os.open(self._log, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
+        )
+        self.process = subprocess.Popen(
+            [*before, "make", "demo"],
+            cwd=checkout,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            env=_environment(),
+            start_new_session=True,
+        )
+        os.close(output)
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.interrupt()
+        self.ends()
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def says(self, text: str) -> None:
+        def look() -> bool:
+            assert self.process.poll() is None or text in self.output, self.output
+            return text in self.output
+
+        _eventually(look, _PATIENCE, lambda: self.output)
+
+    def interrupt(self) -> None:
+        """Ctrl-C goes to all that runs in the foreground."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """The demo itself, in a way that it does not notice."""
+        (demo,) = (pid for pid, words in _processes(self._checkout) if "-m\0demo\0" in words)
+        os.kill(demo, signal.SIGKILL)
+
+    def ends(self, patience: float = _ENDS_SOON) -> int:
+        """Its exit code; nothing is left."""
+        code = self.process.wait(patience)
+        _eventually(lambda: not _processes(self._checkout), 5, lambda: _processes(self._checkout))
+        assert not (self._checkout / ".demo").exists()
+        return code
+
+    def succeeds(self) -> None:
+        assert self.ends(_PATIENCE) == 0, self.output
+        for task in _TASKS:
+            assert f"task {task}: deferred" in self.output
+            assert re.search(
+                rf"{task}: success after [\d.]+ s\n +[\d.]+ s +return value  [^n]", self.output
+            )
+        assert "master-0] step 100: loss 0.0" in self.output
+        codes = re.findall(r" http://127\.0\.0\.1:\S+  (.*)", self.output)
+        assert len(codes) >= 3 * len(_TASKS)
+        assert set(codes) == {"200"}
+
+
+def _processes(checkout: Path) -> list[tuple[int, str]]:
+    """Those that know the checkout, by their command, a variable or their folder."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit():
+                command = (folder / "cmdline").read_bytes()
+                said = command + (folder / "environ").read_bytes()
+                # Zombies have no command any more.
+                said += os.fsencode((folder / "cwd").readlink())
+                if command and os.fsencode(checkout) in said:
+                    found.append((int(folder.name), command.decode(errors="replace")))
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Of a shell that knows nothing of this test run, nor of the `make` that started it."""
+    away = ("MAKE", "MFLAGS", "AIRFLOW", "PYTHON", "PYTEST", "VIRTUAL_ENV", "KEEP")
+    return {name: value for name, value in os.environ.items() if not name.startswith(away)}
+
+
+def _eventually(good: Callable[[], bool], patience: float, shown: Callable[[], object]) -> None:
+    end = time.monotonic() + patience
+    while not good():
+        assert time.monotonic() < end, shown()
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy in which the first demo has been broken off, and the next one has succeeded."""
+    copy = tmp_path_factory.mktemp("demo") / "checkout"
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listing.stdout.split("\0")):
+        if (_ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(_ROOT / name, copy / name)
+    with Demo(copy) as demo:
+        demo.says("pip install -e .")
+        time.sleep(2)  # somewhere in the middle
+        demo.interrupt()
+        assert demo.ends() != 0
+    with Demo(copy) as demo:
+        demo.succeeds()
+    yield copy
+    shutil.rmtree(copy)
+
+
+def test_again_while_others_have_the_usual_ports(checkout: Path) -> None:
+    with contextlib.ExitStack() as ports:
+        for port in (8080, 8793, 8794):
+            with contextlib.suppress(OSError):  # so somebody has it
+                ports.enter_context(socket.create_server(("127.0.0.1", port)))
+        with Demo(checkout) as demo:
+            demo.succeeds()
+            assert "pip" not in demo.output
+
+
+def test_without_a_network(checkout: Path) -> None:
+    alone = (
+        "unshare",
+        "--net",
+        "--map-root-user",
+        "sh",
+        "-c",
+        'ip link set lo up && exec "$@"',
+        "-",
+    )
+    tried = subprocess.run([*alone, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"this machine cannot take the network away: {tried.stderr.strip()}")
+    with Demo(checkout, *alone) as demo:
+        demo.succeeds()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "starting the embedded cluster",
+        "making Airflow's database",
+        "starting Airflow's",
+        "running it",
+        "task pytorch: deferred",
+        "task pytorch: success",
+    ],
+)
+def test_ctrl_c_ends_it_at_any_moment(checkout: Path, moment: str) -> None:
+    with Demo(checkout) as demo:
+        demo.says(moment)
+        demo.interrupt()
+        demo.interrupt()
+        assert demo.ends() != 0
+        assert "Traceback" not in demo.output
+
+
+def test_a_second_one_is_refused_and_does_no_harm(checkout: Path) -> None:
+    with Demo(checkout) as demo:
+        demo.says("running it")
+        second = subprocess.run(
+            ["make", "demo"],
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            env=_environment(),
+            check=False,
+        )
+        assert second.returncode != 0
+        assert "does `make demo` run in this checkout already?" in second.stdout
+        demo.succeeds()
+
+
+def test_what_a_killed_one_leaves_is_ended(checkout: Path) -> None:
+    with Demo(checkout) as demo:
+        demo.says("task pytorch: deferred")
+        demo.kill()
+        assert demo.process.wait(_ENDS_SOON) != 0
+        _eventually(lambda: not _processes(checkout), 5, lambda: _processes(checkout))
+        with Demo(checkout) as again:
+            again.says("making Airflow's database")
+            again.interrupt()
+            assert "Traceback" not in again.output
+
+
+def test_in_a_terminal_it_stays_open_until_ctrl_c(checkout: Path) -> None:
+    ours, its = pty.openpty()
+    said = ""
+    with (
+        open(ours, "r+b", buffering=0) as terminal,
+        Demo(checkout, "setsid", "--ctty", "--wait", stdin=its) as demo,
+    ):
+        while "stays open until Ctrl-C" not in said:
+            said += terminal.read(10_000).decode()
+        addresses = re.findall(r" (?:Airflow|the cluster): +(http\S+)", said)
+        assert len(addresses) == 2
+        for address in addresses:
+            with urllib.request.urlopen(address, timeout=20) as answer:
+                assert answer.status == 200
+        terminal.write(b"\x03")
+        demo.process.wait(_ENDS_SOON)
