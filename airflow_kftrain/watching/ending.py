@@ -69,7 +69,7 @@ async def _end(order: WatchOrder, look_up: Callable[[], Awaitable[TaskState]], n
         try:
             done = await delete_if(hook, order.kind, order.job.namespace, order.job.name, is_mine)
         except ClusterError as error:
-            if not error.retryable:
+            if not may_pass(error):
                 raise
             _log.warning("%s Trying again.", error)
             await asyncio.sleep(_PAUSE)
@@ -101,6 +101,11 @@ async def delete_if(
         except Conflict as error:
             conflict = error
     raise conflict
+
+
+def may_pass(error: ClusterError) -> bool:
+    """Whether the same delete may succeed later; a job that changes all the time stops to."""
+    return error.retryable or isinstance(error, Conflict)
 
 
 async def _insist(look_up: Callable[[], Awaitable[TaskState]]) -> TaskState | None:

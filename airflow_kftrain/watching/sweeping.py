@@ -24,7 +24,7 @@ from airflow_kftrain.job_state import JobState, read_state
 from airflow_kftrain.kinds import JobKind, find_kind
 from airflow_kftrain.manifests.identity import Owner
 from airflow_kftrain.ownership import Claim, TaskState, is_orphan, read_claim
-from airflow_kftrain.watching.ending import delete_if
+from airflow_kftrain.watching.ending import delete_if, may_pass
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Sweeper:
             return await self._look_closely(suspect)
         except ClusterError as error:
             _log.warning("Cannot sweep %s: %s", suspect, error)
-            return error.retryable
+            return may_pass(error)
         except KfTrainError as error:
             _log.warning("Cannot sweep %s: %s", suspect, error)
             return False

@@ -170,15 +170,16 @@ def test_a_job_that_is_adopted_in_the_very_moment_stays(
     assert "deletionTimestamp" not in job.now()["metadata"]
 
 
+@pytest.mark.parametrize("times", [2, 7])
 def test_a_job_that_only_trained_on_in_that_moment_is_deleted(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     job = world.start(owned_job())
-    changing = Fault(verb="delete", code=409, times=2)
+    changing = Fault(verb="delete", code=409, times=times)
     with running(FaultProxy(world.target.kubeconfig, changing)) as proxy:
         through(proxy, world, monkeypatch)
         assert end(order_for(world, job))
-        assert proxy.calls["get", "pytorchjobs"] == 3
+        assert proxy.calls["delete", "pytorchjobs"] == times + 1
     eventually(job.is_gone)
 
 
