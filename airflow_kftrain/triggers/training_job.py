@@ -55,9 +55,16 @@ class TrainingJobTrigger(BaseTrigger):
         )
 
     async def cleanup(self) -> None:
-        """All that an Airflow without on_kill calls."""
-        if not has_trigger_on_kill():
+        """All that an Airflow without on_kill calls. After too long a deferral it is for the worker
+        to end the job, with a report on it."""
+        if not has_trigger_on_kill() and not self._is_overdue():
             await self.on_kill()
+
+    def _is_overdue(self) -> bool:
+        limit: datetime | None = getattr(self, "timeout_after", None)  # the triggerer sets it
+        if limit is None:
+            return False
+        return (limit if limit.tzinfo else limit.replace(tzinfo=timezone.utc)) < _now()
 
     async def _event(self) -> dict[str, Any]:
         try:
@@ -93,7 +100,7 @@ class TrainingJobTrigger(BaseTrigger):
         from airflow_kftrain.links import fill_links, log_links
 
         order = WatchOrder.from_dict(self.order)
-        start = order.ordered or datetime.now(timezone.utc)
+        start = order.ordered or _now()
         try:
             urls = fill_links(self.links, order.job, pods, start, finish)
             for key, url in urls.items():
@@ -108,4 +115,8 @@ class TrainingJobTrigger(BaseTrigger):
 async def _until(moment: datetime | None) -> None:
     """An event that comes too early is lost."""
     if moment is not None:
-        await asyncio.sleep((moment - datetime.now(timezone.utc)).total_seconds())
+        await asyncio.sleep((moment - _now()).total_seconds())
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

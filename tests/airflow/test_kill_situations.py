@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +39,11 @@ from tests.cluster.targets import LocalTarget
 from tests.cluster.world import World, eventually
 from tests.control_plane.api import Manifest
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [
+    pytest.mark.timeout(120),
+    # The oldest cncf.kubernetes that is supported imports from where Airflow 3.1 has moved away.
+    pytest.mark.filterwarnings("ignore:The `airflow"),
+]
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeouts-and-kill.md"
 ERRORS = exceptions()
@@ -396,10 +400,16 @@ def _(stage: Stage) -> None:
     "deleted",
 )
 def _(stage: Stage) -> None:
+    _deferred_too_long(stage)
+
+
+def _deferred_too_long(stage: Stage) -> None:
     first = Instance()
     _, trigger = stage.defers(first)
+    trigger.made.timeout_after = datetime.now(timezone.utc)
     stage.mark("scheduled")
     trigger.cancel(told=False)
+    assert stage.fates() == ("runs",)
     stage.mark("running")
     with pytest.raises(ERRORS.TaskDeferralTimeout):
         resume(operator(FOR_EVER), first, "__fail__", {"error": "Trigger timeout"})
@@ -690,6 +700,16 @@ def _(stage: Stage) -> None:
     _, old = stage.defers(first)
     stage.defers(clear(first))
     old.cancel(told=True)
+
+
+@situation(
+    "Airflow before 3.3: the task was deferred for too long",
+    "`cleanup`, and `resume_execution` of the operator",
+    "deleted",
+)
+def _(stage: Stage) -> None:
+    _before_3_3(stage)
+    _deferred_too_long(stage)
 
 
 def _before_3_3(stage: Stage) -> None:
