@@ -7,6 +7,7 @@ import sys
 _HELP = """\
 usage: airflow-kftrain COMMAND ...
 
+  doctor   says what of a connection and its cluster works: airflow-kftrain doctor --help
   local    a cluster on this machine, for trying: airflow-kftrain local --help
   render   prints the manifest that a task would submit: airflow-kftrain render --help
   sweep    lists living jobs and their tasks, deletes orphans: airflow-kftrain sweep --help
@@ -19,6 +20,10 @@ def main(words: list[str] | None = None) -> int:
         from airflow_kftrain.local.command import main as local
 
         return local(words[1:])
+    if words[:1] == ["doctor"]:
+        from airflow_kftrain.commands.doctor import main as doctor
+
+        return doctor(words[1:])
     if words[:1] == ["sweep"]:
         from airflow_kftrain.commands.sweep import main as sweep
 

@@ -200,9 +200,23 @@ def review_access(attributes: Mapping[str, str]) -> Call:
     return Call("POST", path, "ask for our own rights", body=review)
 
 
-def get_cluster_objects(path: str, doing: str) -> Call:
-    """A list of objects that no namespace holds, by its path."""
-    return Call("GET", path, doing, query={"limit": "500"})
+def served_versions(group: str) -> Call:
+    """404 if the cluster does not know the group."""
+    return Call("GET", f"/apis/{group}", f"ask for the versions of {group}")
+
+
+def get_namespace(name: str) -> Call:
+    _check_name("namespace", name)
+    return Call("GET", f"/api/v1/namespaces/{name}", f"get namespace {name}")
+
+
+def get_service(namespace: str, name: str) -> Call:
+    return _call("get", CoreKind("Service", "services"), namespace, name)
+
+
+def list_webhooks(plural: str) -> Call:
+    path = f"{_root('admissionregistration.k8s.io', 'v1')}/{plural}"
+    return Call("GET", path, f"list {plural}", query={"limit": "500"})
 
 
 _METHODS = {

@@ -38,6 +38,20 @@ def names_no_cluster(extras: Mapping[str, Any]) -> bool:
     return not any(field(extras, name) for name in _SOURCES)
 
 
+def described(extras: Mapping[str, Any]) -> str:
+    """Where the connection takes its credentials from, in words and without secrets."""
+    context = field(extras, "cluster_context")
+    of_context = f", context {context}" if context else ""
+    if is_on(extras, "in_cluster"):
+        return "the account of the pod that we are in (in_cluster)"
+    if file := field(extras, "kube_config_path"):
+        return f"kubeconfig {file}{of_context} (kube_config_path)"
+    if field(extras, "kube_config"):
+        return f"kubeconfig in the connection itself{of_context} (kube_config)"
+    where = "the account of the pod that we are in" if is_in_pod() else "the default kubeconfig"
+    return f"{where}{of_context}, since the connection names no cluster"
+
+
 def is_in_pod() -> bool:
     """What the Kubernetes clients look at, before they read the pod's own token."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
@@ -82,5 +96,5 @@ def bad_connection(connection: str | None, error: Exception) -> ClusterError:
         problem, advice = one_line(f"{kind}: {error}"), "Correct it, then try again."
     found = BadConnection(f"use {_named(connection)}", problem, advice=advice)
     # A program that fetches a token may fail for a while.
-    found.retryable = "exec" in str(error)
+    found.retryable = "exec: " in str(error)
     return found

@@ -53,6 +53,14 @@ class TrainingJobHook:
         """Where jobs go whose author names no namespace."""
         return credentials.choose_namespace(self._extras())
 
+    def source(self) -> str:
+        """Where the credentials come from, in words."""
+        return credentials.described(self._extras())
+
+    def server(self) -> str:
+        """The address that the credentials lead to; nothing is sent."""
+        return credentials.shown_server(self._client().configuration.host, self.connection)
+
     def resolve_mpi_version(self) -> str:
         """Which MPIJob the cluster serves: "v2beta1" or "v1"; raises NotServed."""
         if not self._mpi_version:
@@ -190,7 +198,7 @@ class TrainingJobHook:
         for piece in response.stream(1 << 16):
             body.feed(piece)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, headers, body.text(), self._server())
+        answer = Answer(response.status, headers, body.text(), self.server())
         if is_for_nobody(answer):
             self._forget(self._client())
         return answer
@@ -210,16 +218,13 @@ class TrainingJobHook:
             with contextlib.closing(response):
                 yield response
         except (HTTPError, OSError) as error:
-            raise unreachable(call, self._server(), error) from error
-
-    def _server(self) -> str:
-        return credentials.shown_server(self._client().configuration.host, self.connection)
+            raise unreachable(call, self.server(), error) from error
 
     def _client(self) -> Any:
         with self._lock:
             if self._held is None:
                 try:
-                    self._held = _cncf_hook(self.connection).get_conn()
+                    self._held = _connect(self.connection)
                 except Exception as error:
                     raise credentials.bad_connection(self.connection, error) from error
             return self._held
@@ -235,6 +240,19 @@ class TrainingJobHook:
             return dict(_cncf_hook(self.connection).conn_extras)
         except Exception as error:
             raise credentials.bad_connection(self.connection, error) from error
+
+
+def _connect(connection: str | None) -> Any:
+    hook = _cncf_hook(connection)
+    client = hook.get_conn()
+    if (
+        credentials.is_on(hook.conn_extras, "disable_verify_ssl")
+        and client.configuration.verify_ssl
+    ):
+        # The oldest cncf-kubernetes forgets it where there is a kubeconfig.
+        client.configuration.verify_ssl = False
+        client = type(client)(configuration=client.configuration)
+    return client
 
 
 def _cncf_hook(connection: str | None) -> Any:

@@ -397,6 +397,9 @@ async def _connect(connection: str | None) -> _Client:
         hook = hook_class(conn_id=connection)
         hook.conn_id = connection  # else None would be the connection kubernetes_default
         extras = await hook.get_conn_extras()
+        if isinstance(extras.get("kube_config"), dict):
+            # It is the hook's own dict; the oldest cncf-kubernetes takes a text only.
+            extras["kube_config"] = json.dumps(extras["kube_config"])
         if credentials.names_no_cluster(extras) and credentials.is_in_pod():
             hook.in_cluster = True  # as the synchronous hook does
         # An asynchronous generator: it closes its client when nobody holds it any more, and at the

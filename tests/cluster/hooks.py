@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from airflow_kftrain.hooks.permissions import Permission, role_rules
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
 from tests.control_plane.api import Manifest
 
@@ -79,3 +80,12 @@ def with_owner(manifest: Manifest, namespace: str, owner: str = "me") -> Manifes
     notes = {"airflow-kftrain/owner": owner}
     metadata = {**manifest["metadata"], "namespace": namespace, "annotations": notes}
     return {**manifest, "metadata": {"labels": {"for": "test"}, **metadata}}
+
+
+def without(missing: Permission) -> list[Manifest]:
+    """All rules but for one verb on one resource."""
+    rules = role_rules()
+    for rule in rules:
+        if (rule["apiGroups"], rule["resources"]) == ([missing.group], [missing.resource]):
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != missing.verb]
+    return [rule for rule in rules if rule["verbs"]]

@@ -286,7 +286,7 @@ def test_events_are_found_by_name_and_by_uid(hook: Any, world: World) -> None:
 
 
 def test_the_version_of_mpi_jobs_is_asked_once(world: World) -> None:
-    """The first of the two real control planes serves v1, as the embedded cluster serves both."""
+    """The embedded cluster serves v2beta1, this real control plane v1."""
     hook = TrainingJobHook(CONNECTION)
     version = hook.resolve_mpi_version()
     assert world.api.serves(f"kubeflow.org/{version}", "MPIJob")

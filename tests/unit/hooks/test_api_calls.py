@@ -170,3 +170,20 @@ def test_a_right_is_asked_for_by_its_attributes() -> None:
 def test_discovery_is_asked_for_by_version() -> None:
     assert api_calls.served_kinds("kubeflow.org", "v1").path == "/apis/kubeflow.org/v1"
     assert api_calls.get_version().path == "/version"
+    assert api_calls.served_versions("kueue.x-k8s.io").path == "/apis/kueue.x-k8s.io"
+
+
+def test_what_else_the_doctor_looks_at() -> None:
+    assert api_calls.get_namespace("ml").path == "/api/v1/namespaces/ml"
+    assert api_calls.get_service("ml", "s").path == "/api/v1/namespaces/ml/services/s"
+    assert api_calls.list_webhooks("validatingwebhookconfigurations").path == (
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    )
+
+
+def test_only_lists_may_be_of_all_namespaces() -> None:
+    call = api_calls.list_page(PYTORCH_JOB, api_calls.ALL_NAMESPACES, limit=1)
+    assert call.path == "/apis/kubeflow.org/v1/pytorchjobs"
+    assert call.doing == "list PyTorchJobs in all namespaces"
+    with pytest.raises(InvalidSpec, match="namespace: not a legal name"):
+        api_calls.get_job(PYTORCH_JOB, api_calls.ALL_NAMESPACES, "train")
