@@ -1,35 +1,39 @@
-"""permissions.md: a page written by hand, with the Role that follows from the table of kinds."""
+"""permissions.md: a page written by hand, with the rights that stand in the code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from airflow_kftrain.kinds import KINDS
+from airflow_kftrain.hooks.permissions import of_all_kinds, of_kind, role_rules
+from airflow_kftrain.kinds import PYTORCH_JOB
 
 _BY_HAND = Path(__file__).with_suffix(".md")
-_OF_JOBS = "create, get, list, watch, patch, delete"
-_BESIDE_JOBS = {"pods": "list, watch", "pods/log": "get", "events": "list"}
 
 
 def page() -> str:
     """The whole page."""
     text = _BY_HAND.read_text(encoding="utf-8")
-    assert "{role}" in text
-    return text.replace("{role}", "\n".join(_role()))
+    for name, lines in {"rules": _rules(), "rights": _rights()}.items():
+        assert f"{{{name}}}" in text
+        text = text.replace(f"{{{name}}}", "\n".join(lines))
+    return text
 
 
-def _role() -> Iterator[str]:
-    yield "apiVersion: rbac.authorization.k8s.io/v1"
-    yield "kind: Role"
-    yield "metadata: {name: airflow-kftrain, namespace: ml}"
-    yield "rules:"
-    for group in dict.fromkeys(kind.group for kind in KINDS):
-        plurals = ", ".join(dict.fromkeys(kind.plural for kind in KINDS if kind.group == group))
-        yield from _rule(group, plurals, _OF_JOBS)
-    for resource, verbs in _BESIDE_JOBS.items():
-        yield from _rule('""', resource, verbs)
+def _rules() -> Iterator[str]:
+    """With resources of one group and the same verbs in one rule."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for rule in role_rules():
+        (group,) = rule["apiGroups"]
+        together.setdefault((group, ", ".join(rule["verbs"])), []).extend(rule["resources"])
+    for (group, verbs), resources in together.items():
+        yield "- apiGroups: [{}]".format(group or '""')
+        yield f"  resources: [{', '.join(dict.fromkeys(resources))}]"
+        yield f"  verbs: [{verbs}]"
 
 
-def _rule(group: str, resources: str, verbs: str) -> list[str]:
-    return [f"- apiGroups: [{group}]", f"  resources: [{resources}]", f"  verbs: [{verbs}]"]
+def _rights() -> Iterator[str]:
+    for right in (*of_kind(PYTORCH_JOB), *of_all_kinds()):
+        resource = "the job" if right.resource == PYTORCH_JOB.plural else right.resource
+        needed = "yes" if right.needed else "no: it works without, but worse"
+        yield f"| {right.verb} | {resource} | {right.why} | {needed} |"
