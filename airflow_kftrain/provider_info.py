@@ -46,7 +46,9 @@ def get_provider_info() -> dict[str, Any]:
                             "two Airflows can share a namespace and leave each other's jobs "
                             "alone: no two of them may have the same name, and it has to be the "
                             "same on all machines of one Airflow. Jobs made under a former name "
-                            "are no longer taken for one's own.\n"
+                            "are no longer taken for one's own. Jobs that nobody looks after any "
+                            "more are only deleted where this is set, or a ``base_url`` that is "
+                            "not the local machine's.\n"
                             "Empty: host, port and path of ``[api] base_url``, or "
                             "``localhost:8080`` if that is not set either."
                         ),
