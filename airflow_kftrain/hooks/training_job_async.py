@@ -308,7 +308,8 @@ class _Pages:
 
     async def items(self) -> AsyncIterator[dict[str, Any]]:
         while True:
-            for item in self._page:
+            # What is done with an item counts, too.
+            async for item in _in_slices(iter(self._page)):
                 yield item
             if not self._token:
                 return
