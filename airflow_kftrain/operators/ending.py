@@ -42,9 +42,10 @@ _LONGEST_RESULT = 4096
 def as_airflow_says() -> Iterator[None]:
     try:
         yield
-    except _PERMANENT as error:
-        raise exceptions().AirflowFailException(str(error)) from error
     except KfTrainError as error:
+        # A program that fetches tokens may fail for a while only.
+        if isinstance(error, _PERMANENT) and not getattr(error, "retryable", False):
+            raise exceptions().AirflowFailException(str(error)) from error
         raise exceptions().AirflowException(str(error)) from error
 
 
