@@ -250,6 +250,10 @@ async def idling(jobs: list[dict[str, Any]]) -> list[Figure]:
         async with triggers(jobs[:1]):
             by_first_client = max(starting)
         await nobody_waits()
+        # Else the garbage collector looks, now and then, through all that Airflow and a Kubernetes
+        # client have imported, which takes it a tenth of a second, in any triggerer.
+        gc.collect()
+        gc.freeze()
         starting.clear()
         async with triggers(jobs):
             by_start = max(starting)
@@ -321,9 +325,6 @@ async def figures(kubeconfig: Path) -> list[Figure]:
         jobs = await make_jobs(api)
     feeds.LINGER_SECONDS = 0.0
     connect(CLUSTER, kubeconfig)
-    # Else the garbage collector looks through all that Airflow has imported, now and then, which
-    # takes it a tenth of a second, in any triggerer.
-    gc.freeze()
     rows = await idling(jobs)
     rows += [("memory of a trigger (KiB)", await memory(jobs), 4)]
     rows += await expiring(jobs, kubeconfig)

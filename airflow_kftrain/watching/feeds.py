@@ -183,6 +183,8 @@ class Feed:
             entry = self.entries.get(subscription.name)
             if entry is not None:
                 self._consider(subscription.name, entry.state, soon=True)
+        if not self.subscriptions:
+            self._poll_interval = LONGEST_POLL
 
     def poll_seconds(self) -> float:
         return self._poll_interval

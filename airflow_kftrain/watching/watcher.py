@@ -8,34 +8,29 @@ cluster before it counts.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timezone
+from math import inf
 
 from airflow_kftrain.errors import ClusterError, InvalidSpec, KfTrainError, Unreachable
 from airflow_kftrain.job_state import GONE, JobState, Phase, read_mapping, read_state
-from airflow_kftrain.messages import Outcome, ReplicaPod, WatchOrder
+from airflow_kftrain.messages import Outcome, WatchOrder
 from airflow_kftrain.monitoring.decisions import Decision, Verdict, judge
 from airflow_kftrain.monitoring.failures import Fault
-from airflow_kftrain.monitoring.pods import PodState, read_pod
+from airflow_kftrain.monitoring.pods import PodState
 from airflow_kftrain.monitoring.report import write_report
 from airflow_kftrain.monitoring.text import one_line
 from airflow_kftrain.watching.course import Course, unreachable_for_too_long
-from airflow_kftrain.watching.evidence import Evidence, replica_pods
+from airflow_kftrain.watching.evidence import Evidence
 from airflow_kftrain.watching.feeds import Subscription, subscribed
-from airflow_kftrain.watching.logs import TAKEN_OVER, shown
+from airflow_kftrain.watching.logs import shown
+from airflow_kftrain.watching.survey import PodsKnown, Survey, Tell
 
 LONGEST_AWAY = 3600.0
 """Seconds after which nobody waits any longer for a cluster that does not answer."""
 
-_SURVEY_PAUSE = 10.0
-"""Between looks at all pods of a job that does not come up."""
 _ASK_AGAIN = 10.0
-_SPREAD = 60.0
+_LONGEST_WAIT = 3600.0
 _CHECK_PATIENCE = 10.0
-
-Tell = Callable[[str], None]
-PodsKnown = Callable[[Sequence[ReplicaPod]], Awaitable[None]]
 
 
 async def watch_job(
@@ -90,13 +85,11 @@ class _Watch:
         "_distrust_until",
         "_look_at",
         "_loop",
-        "_own",
-        "_pods_known",
-        "_pods_told",
+        "_silence",
+        "_silent_since",
         "_state",
         "_subscription",
-        "_survey_at",
-        "_surveyed",
+        "_survey",
         "_tell",
         "_told_errors",
     )
@@ -111,16 +104,16 @@ class _Watch:
         self._course = course
         self._subscription = subscription
         self._tell = tell
-        self._pods_known = pods_known
+        self._survey = Survey(course, subscription, tell, pods_known)
         self._loop = asyncio.get_running_loop()
         self._state: JobState | None = None
         self._look_at = 0.0
         """When to ask for the job by its name, if the feed does not know it."""
-        self._survey_at: float | None = None
-        self._surveyed = 0.0
         self._distrust_until = 0.0
         """Limits that seem to be up were checked, and are not."""
-        self._pods_told: tuple[ReplicaPod, ...] = ()
+        self._silent_since: float | None = None
+        self._silence = ""
+        """Why nobody answers."""
         self._away_told = False
         self._told_errors: tuple[str, ...] = ()
 
@@ -132,19 +125,15 @@ class _Watch:
             decision = await self._decide()
             if decision.verdict is not Verdict.WAIT:
                 return decision
-            await self._survey()
+            await self._survey.look(self._state)
             await self._subscription.wait(self._patience(decision))
 
     # ----- the state
 
     async def _look(self) -> None:
         """The feed knows the state; where it does not, the cluster is asked, once."""
-        feed = self._subscription.feed
         found = self._subscription.state
-        # A feed that failed for good never knows anything.
-        knows_all = feed.jobs_stream.synced or feed.jobs_stream.problem is not None
-        is_due = knows_all and not self._is_away and self._loop.time() >= self._look_at
-        if found is None and is_due:
+        if found is None and self._may_ask and self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + self._course.order.poll_interval
             found = await self._ask()
         if found is not None:
@@ -153,6 +142,19 @@ class _Watch:
     @property
     def _is_away(self) -> bool:
         return self._subscription.feed.is_away
+
+    @property
+    def _may_ask(self) -> bool:
+        """A feed that has listed all jobs has no more to say, nor has one that failed for good."""
+        stream = self._subscription.feed.jobs_stream
+        return not self._is_away and (stream.synced or stream.problem is not None)
+
+    @property
+    def _given_up_at(self) -> float:
+        """When nobody has answered for too long."""
+        problem = self._subscription.feed.jobs_stream.problem
+        since = problem.since if problem and self._is_away else self._silent_since
+        return inf if since is None else since + LONGEST_AWAY
 
     async def _ask(self) -> JobState | None:
         """Raises what no waiting heals."""
@@ -166,8 +168,11 @@ class _Watch:
         except KfTrainError as error:
             if not getattr(error, "retryable", False):
                 raise
-            self._look_at = self._loop.time() + _ASK_AGAIN
+            now = self._loop.time()
+            self._look_at, self._silence = now + _ASK_AGAIN, str(error)
+            self._silent_since = self._silent_since or now
             return None
+        self._silent_since = None
         uid = read_mapping(read_mapping(resource).get("metadata")).get("uid")
         if resource is None or order.job.uid not in ("", uid):
             return GONE if order.job.uid else None
@@ -176,16 +181,7 @@ class _Watch:
     def _see(self, found: JobState) -> None:
         before = self._state
         self._state = found.after(before)
-        if before is None or before.phase is not self._state.phase:
-            self._plan_survey(_SURVEY_PAUSE)
-            if self._state.phase is Phase.RUNNING and self._pods_known is not None:
-                self._survey_at = self._loop.time() + self._spread(before)
-
-    def _spread(self, before: JobState | None) -> float:
-        """A triggerer that takes over many jobs does not list the pods of all at once."""
-        ordered = self._course.order.ordered
-        taken_over = before is None and ordered and _now() - ordered > TAKEN_OVER
-        return random.uniform(0.0, _SPREAD) if taken_over else 0.0
+        self._survey.plan(before, self._state, _now())
 
     # ----- what is told
 
@@ -208,6 +204,7 @@ class _Watch:
         self._tell_once(feed.pods_stream.shut, "Until then troubles of its pods are seen late.")
         problem = feed.jobs_stream.problem
         if problem is not None and not problem.is_final:
+            self._silence = str(problem.error)
             if not self._away_told:
                 self._away_told = True
                 self._tell(f"{problem.error} The job may well go on; waiting for the cluster.")
@@ -224,20 +221,16 @@ class _Watch:
 
     async def _decide(self) -> Decision:
         state, now = self._state, _now()
-        decision = self._course.decide(state, self._known_pods(), now)
+        decision = self._course.decide(state, self._subscription.pods, now)
         if state is not None and state.phase.is_final:
             return decision
         if decision.verdict is not Verdict.WAIT:
             if self._loop.time() < self._distrust_until:
                 return _wait(decision)
             return await self._checked(decision)
-        problem = self._subscription.feed.jobs_stream.problem
-        if problem is not None and self._loop.time() - problem.since > LONGEST_AWAY:
-            return unreachable_for_too_long(self._course.title, str(problem.error))
+        if self._loop.time() >= self._given_up_at:
+            return unreachable_for_too_long(self._course.title, self._silence)
         return decision
-
-    def _known_pods(self) -> list[PodState]:
-        return self._subscription.pods
 
     async def _checked(self, decision: Decision) -> Decision:
         """A verdict of ours ends a living job, so the cluster is asked whether it is true: the feed
@@ -253,9 +246,9 @@ class _Watch:
             if is_late:
                 return decision
             if isinstance(error, ClusterError) and not error.retryable:
-                pods = self._known_pods()
+                pods = self._subscription.pods
             else:
-                self._distrust(_SURVEY_PAUSE)
+                self._distrust(_ASK_AGAIN)
                 return _wait(decision)
         checked = self._course.decide(self._state, pods, _now())
         if checked.verdict is Verdict.WAIT:
@@ -267,62 +260,14 @@ class _Watch:
         if found is None:
             raise Unreachable("check the state of the job", "nobody answers")
         self._see(found)
-        return await self._all_pods()
-
-    async def _all_pods(self) -> list[PodState]:
-        feed = self._subscription.feed
-        async with feed.hub.turn:
-            raw = await feed.hub.hook.pods(
-                self._course.kind, feed.key.namespace, self._subscription.name
-            )
-        return [read_pod(self._course.kind, pod) for pod in raw]
+        return await self._survey.all_pods()
 
     def _distrust(self, seconds: float) -> None:
         self._distrust_until = self._loop.time() + seconds
 
-    # ----- the pods
-
-    def _plan_survey(self, seconds: float) -> None:
-        at = max(self._loop.time(), self._surveyed) + seconds
-        if self._survey_at is None or self._survey_at > at:
-            self._survey_at = at
-
-    async def _survey(self) -> None:
-        """All pods of a job: what it waits for, and who its replicas are."""
-        state = self._state
-        if self._subscription.pods_changed:
-            self._subscription.pods_changed = False
-            self._plan_survey(_SURVEY_PAUSE)
-        if state is None or self._survey_at is None or self._loop.time() < self._survey_at:
-            return
-        self._survey_at, self._surveyed = None, self._loop.time()
-        if state.phase is Phase.RUNNING and not self._needs_survey():
-            return
-        try:
-            pods = await self._all_pods()
-        except KfTrainError:
-            return
-        if state.phase is not Phase.QUEUED:
-            decision = judge(self._course.kind, state, pods)
-            all_run = state.phase is Phase.RUNNING and all(pod.runs or pod.ends for pod in pods)
-            for line in self._course.waiting_lines(decision, quiet=all_run):
-                self._tell(line)
-        await self._tell_pods(pods)
-        if state.phase is not Phase.RUNNING and self._subscription.feed.pods_stream.problem:
-            self._plan_survey(self._course.order.poll_interval)
-
-    def _needs_survey(self) -> bool:
-        return bool(self._subscription.pods) or self._pods_known is not None
-
-    async def _tell_pods(self, pods: Sequence[PodState]) -> None:
-        known = replica_pods(pods)
-        if self._pods_known is not None and known and known != self._pods_told:
-            self._pods_told = known
-            await self._pods_known(known)
-
     # ----- waiting, and the end
 
-    def _patience(self, decision: Decision) -> float | None:
+    def _patience(self, decision: Decision) -> float:
         """Seconds until something has to be done although nothing changes."""
         now, loop_now = _now(), self._loop.time()
         due: list[float] = []
@@ -331,14 +276,13 @@ class _Watch:
             due.append(max(limit, self._distrust_until - loop_now))
         if self._state is not None and self._course.has_untold(self._state):
             due.append((self._course.counts_due(now) - now).total_seconds())
-        if self._survey_at is not None:
-            due.append(self._survey_at - loop_now)
-        if self._subscription.state is None:
+        if self._survey.due is not None:
+            due.append(self._survey.due - loop_now)
+        if self._subscription.state is None and self._may_ask:
             due.append(self._look_at - loop_now)
-        problem = self._subscription.feed.jobs_stream.problem
-        if problem is not None:
-            due.append(problem.since + LONGEST_AWAY + 1 - loop_now)
-        return max(min(due), 0.1) if due else None
+        due.append(self._given_up_at - loop_now)
+        # Never for ever: a clock may be set, and a machine may sleep.
+        return min(max(min(due), 0.1), _LONGEST_WAIT)
 
     async def outcome(self, decision: Decision) -> Outcome:
         state = self._state or JobState(Phase.STARTING)
@@ -346,9 +290,7 @@ class _Watch:
         await evidence.gather(decision.verdict)
         if state.phase.is_final:
             decision = judge(self._course.kind, state, evidence.pods)
-        known = replica_pods(evidence.pods)
-        if self._pods_known is not None and known:
-            await self._pods_known(known)
+        known = await self._survey.tell_pods(evidence.pods, again=True)
         succeeded = decision.verdict is Verdict.SUCCEEDED
         return Outcome(
             verdict=decision.verdict,

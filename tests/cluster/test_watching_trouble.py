@@ -11,7 +11,7 @@ from airflow_kftrain.job_state import Phase
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.specs.timeouts import Timeouts
-from airflow_kftrain.watching import pods
+from airflow_kftrain.watching import pods, survey
 from tests.cluster.jobs import pytorch_job, replica, tf_job, train_job
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import World
@@ -22,9 +22,7 @@ pytestmark = pytest.mark.usefixtures("connection")
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that are far apart come sooner."""
-    from airflow_kftrain.watching import watcher
-
-    monkeypatch.setattr(watcher, "_SURVEY_PAUSE", 1.0)
+    monkeypatch.setattr(survey, "PAUSE", 1.0)
     monkeypatch.setattr(pods, "LOOK_SECONDS", 0.5)
 
 
