@@ -1,0 +1,245 @@
+"""What a feed makes of the objects it is told; no call is made."""
+
+import asyncio
+from itertools import product
+
+import pytest
+
+from airflow_kftrain.job_state import Phase
+from airflow_kftrain.kinds import JobReference
+from airflow_kftrain.manifests.identity import INSTANCE_LABEL
+from airflow_kftrain.messages import WatchOrder
+from airflow_kftrain.watching import feeds, pods
+from airflow_kftrain.watching.feeds import Feed, FeedKey, Hub, Subscription, hub_of
+from tests.unit.monitoring.samples import at, container, ended
+from tests.unit.watching.virtual_time import run
+
+KEY = FeedKey("kubeflow.org/v1", "PyTorchJob", "ml", "here")
+
+
+@pytest.fixture(autouse=True)
+def no_logs(monkeypatch):
+    """Logs are not read, there is no cluster."""
+
+    async def read_tail(*_):
+        return "the end"
+
+    monkeypatch.setattr(pods, "read_tail", read_tail)
+
+
+def in_a_feed(work):
+    """Runs the coroutine function with a feed that one waits in for job a, and that is not run."""
+
+    async def prepared():
+        feed = Feed(Hub(None), KEY)
+        one = Subscription(feed, "a", "uid-a")
+        feed.add(one, 60.0)
+        await work(feed, one)
+
+    run(prepared())
+
+
+def job(name="a", uid="uid-a", version="7", condition=None, policy="Never"):
+    said = [{"type": condition, "status": "True", "reason": condition}] if condition else []
+    return {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": version},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"restartPolicy": policy}}},
+        "status": {"conditions": said},
+    }
+
+
+def pod(name="a-worker-0", of="a", phase="Failed", *statuses):
+    labels = {INSTANCE_LABEL: "here", "training.kubeflow.org/job-name": of}
+    labels |= {"training.kubeflow.org/replica-type": "worker"}
+    metadata = {"name": name, "labels": labels, "creationTimestamp": at(0)}
+    return {
+        "metadata": metadata,
+        "status": {"phase": phase, "containerStatuses": list(statuses)},
+    }
+
+
+async def is_woken(subscription):
+    """Whether it is, without waiting."""
+    woken = subscription._is_due
+    subscription._is_due = False
+    return woken
+
+
+def test_who_waits_is_woken_by_news_of_his_job_only():
+    async def work(feed, one):
+        feed.put(job(condition="Running"))
+        assert await is_woken(one)
+        assert one.state.phase is Phase.RUNNING
+        feed.put(job(version="8", condition="Running"))
+        assert not await is_woken(one)
+        feed.put(job("b", "uid-b"))
+        assert not await is_woken(one)
+
+    in_a_feed(work)
+
+
+def test_what_is_older_than_what_is_known_is_passed_over():
+    async def work(feed, one):
+        feed.put(job(version="10", condition="Succeeded"))
+        feed.put(job(version="9", condition="Running"))
+        assert one.state.phase is Phase.SUCCEEDED
+        feed.put(job(version="x", condition="Running"))
+        assert one.state.phase is Phase.RUNNING
+
+    in_a_feed(work)
+
+
+@pytest.mark.parametrize(
+    ("condition", "phase"), [("Succeeded", Phase.SUCCEEDED), ("Failed", Phase.FAILED)]
+)
+def test_the_last_words_of_a_job_that_is_deleted_count(condition, phase):
+    async def work(feed, one):
+        feed.put(job())
+        feed.drop(job(condition=condition))
+        assert one.state.phase is phase
+
+    in_a_feed(work)
+
+
+def test_a_job_that_is_deleted_on_the_way_is_not_known_any_more():
+    async def work(feed, one):
+        feed.put(job(condition="Running"))
+        feed.drop(job(condition="Running"))
+        assert await is_woken(one)
+        assert one.state is None
+
+    in_a_feed(work)
+
+
+def test_a_job_that_a_new_list_does_not_have_is_not_known_any_more():
+    async def work(feed, one):
+        feed.put(job())
+        await is_woken(one)
+        feed.begin()
+        feed.put(job("b", "uid-b"))
+        feed.complete()
+        assert one.state is None
+        assert await is_woken(one)
+
+    in_a_feed(work)
+
+
+def test_another_job_of_that_name_is_not_his():
+    async def work(feed, one):
+        feed.put(job(uid="uid-other", condition="Succeeded"))
+        assert one.state is None
+        feed.drop(job(uid="uid-other", condition="Succeeded"))
+        assert one.state is None
+
+    in_a_feed(work)
+
+
+def test_pods_in_trouble_are_known_by_their_job_also_before_anybody_waits():
+    async def work(feed, one):
+        feed.pods.put(pod(of="b", phase="Pending"))
+        later = Subscription(feed, "b", "")
+        feed.add(later, 60.0)
+        assert [each.name for each in later.pods] == ["a-worker-0"]
+        feed.pods.drop(pod(of="b", phase="Pending"))
+        assert later.pods == []
+        assert later.pods_changed
+        assert not one.pods_changed
+
+    in_a_feed(work)
+
+
+def test_nothing_is_kept_when_nobody_waits_any_more():
+    async def work(feed, one):
+        feed.put(job(condition="Failed"))
+        feed.pods.put(pod("w", "a", "Failed", container(ended(3))))
+        feed.remove(one)
+        assert not feed.subscriptions
+        assert feed.pods.of("a") == []
+        assert feed.pods.memory_of("a").merged_with([]) == []
+
+    in_a_feed(work)
+
+
+def test_a_failed_pod_is_remembered_as_long_as_somebody_waits():
+    async def work(feed, one):
+        feed.put(job(condition="Running"))
+        feed.pods.put(pod("w", "a", "Failed", container(ended(3))))
+        feed.pods.drop(pod("w", "a", "Failed", container(ended(3))))
+        assert one.pods == []
+        assert [each.name for each in one.memory.merged_with([])] == ["w"]
+        await asyncio.sleep(1)
+        assert one.memory.logs == {"w": "the end"}
+
+    in_a_feed(work)
+
+
+NONSENSE = (None, 7, "x", [], {}, {"name": None}, {"name": ["a"]}, {"name": "a", "uid": 3})
+
+
+@pytest.mark.parametrize(("metadata", "rest"), list(product(NONSENSE, (None, [], {"a": 1}, "x"))))
+def test_nonsense_raises_nothing(metadata, rest):
+    async def work(feed, _):
+        item = {"metadata": metadata, "spec": rest, "status": rest}
+        for sink in (feed, feed.pods):
+            sink.begin()
+            sink.put(item)
+            sink.drop(item)
+            sink.complete()
+
+    in_a_feed(work)
+
+
+@pytest.mark.parametrize(
+    ("policy", "restarts"),
+    [("Never", False), ("ExitCode", False), ("OnFailure", True), ("Always", True), (None, True)],
+)
+def test_jobs_whose_containers_restart_in_place_are_known(policy, restarts):
+    async def work(feed, _):
+        feed.put(job(policy=policy))
+        assert feed.entries["a"].restarts is restarts
+
+    in_a_feed(work)
+
+
+def test_a_wait_ends_at_its_time_or_at_news():
+    async def work(feed, one):
+        loop = asyncio.get_running_loop()
+        await one.wait(60.0)
+        assert loop.time() == 60
+        loop.call_later(5, one.wake)
+        await one.wait(None)
+        assert loop.time() == 65
+        one.wake()
+        await one.wait(60.0)
+        assert loop.time() == 65
+
+    in_a_feed(work)
+
+
+def test_orders_of_one_airflow_kind_and_namespace_share_a_feed_and_others_do_not(monkeypatch):
+    async def idle(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Feed, "run", idle)
+    order = WatchOrder(JobReference("PyTorchJob", "ml", "a", "u"), "kubeflow.org/v1", None, "here")
+    others = [
+        order._replace(job=order.job._replace(name="b")),
+        order._replace(job=order.job._replace(namespace="other")),
+        order._replace(job=order.job._replace(kind="TFJob")),
+        order._replace(instance="there"),
+        order._replace(instance=""),
+        order._replace(connection="other"),
+    ]
+
+    async def work():
+        async with feeds.subscribed(order) as one:
+            same = []
+            for other in others:
+                async with feeds.subscribed(other) as another:
+                    same.append(another.feed is one.feed)
+            assert same == [True, False, False, False, False, False]
+            assert hub_of(None).is_busy
+        await asyncio.sleep(feeds.LINGER_SECONDS + 1)
+        assert not hub_of(None).is_busy
+
+    run(work())
