@@ -1,0 +1,98 @@
+"""Sensor"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from airflow_kftrain import TrainingJobSensor
+from airflow_kftrain.airflow_compat import exceptions
+from airflow_kftrain.triggers.training_job import TrainingJobTrigger
+from tests.cluster.jobs import pytorch_job, replica
+from tests.cluster.operated import Operated, event_of
+from tests.cluster.world import World
+
+ERRORS = exceptions()
+FAILS = "echo no such file; exit 3"
+
+
+@pytest.fixture(autouse=True)
+def operated(world: World, monkeypatch: pytest.MonkeyPatch) -> Operated:
+    return Operated(world, monkeypatch)
+
+
+def sensor(**more: Any) -> TrainingJobSensor:
+    given = {"task_id": "t", "kind": "PyTorchJob", "name": "job", "deferrable": False}
+    return TrainingJobSensor(**{**given, "poke_interval": 0.2, **more})
+
+
+def run(task: TrainingJobSensor) -> Any:
+    """On the worker; or there, in a triggerer and on a worker again."""
+    if not task.deferrable:
+        return TrainingJobSensor.execute.__wrapped__(task, {})  # type: ignore[attr-defined]
+    with pytest.raises(ERRORS.TaskDeferred) as caught:
+        TrainingJobSensor.execute.__wrapped__(task, {})  # type: ignore[attr-defined]
+    waits = caught.value
+    return task.resume_execution(waits.method_name, {"event": event_of(waits)}, {})
+
+
+modes = pytest.mark.parametrize("deferrable", [False, True], ids=["waiting", "deferred"])
+
+
+@modes
+def test_a_success_is_waited_for(world: World, deferrable: bool) -> None:
+    job = world.start(pytorch_job({"Master": replica("pytorch", "sleep 1")}))
+    assert run(sensor(deferrable=deferrable)) is None
+    assert job.is_true("Succeeded")
+
+
+@modes
+def test_a_failure_fails_for_good_and_says_why(world: World, deferrable: bool) -> None:
+    world.start(pytorch_job({"Master": replica("pytorch", FAILS)}))
+    with pytest.raises(ERRORS.AirflowFailException, match="exit code 3") as caught:
+        run(sensor(deferrable=deferrable))
+    assert "no such file" in str(caught.value)
+
+
+@modes
+def test_soft_fail_skips(world: World, deferrable: bool) -> None:
+    world.start(pytorch_job({"Master": replica("pytorch", FAILS)}))
+    with pytest.raises(ERRORS.AirflowSkipException):
+        run(sensor(deferrable=deferrable, soft_fail=True))
+
+
+def test_a_job_that_is_not_there_yet_is_waited_for(world: World) -> None:
+    task = sensor()
+    assert task.poke({}) is False
+    job = world.start(pytorch_job({"Master": replica("pytorch")}))
+    job.succeeds()
+    assert task.poke({}) is True
+
+
+def test_a_deferred_sensor_waits_for_a_job_that_comes_later(world: World) -> None:
+    with pytest.raises(ERRORS.TaskDeferred) as caught:
+        run_deferred(sensor(deferrable=True))
+    stored = json.loads(json.dumps(caught.value.trigger.serialize()[1]))
+    trigger = TrainingJobTrigger(**stored)
+
+    async def event() -> Any:
+        first = asyncio.ensure_future(anext(trigger.run()))
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        manifest = pytorch_job({"Master": replica("pytorch")})
+        await asyncio.to_thread(world.start, manifest)
+        return (await first).payload
+
+    assert asyncio.run(event())["verdict"] == "succeeded"
+
+
+def run_deferred(task: TrainingJobSensor) -> None:
+    TrainingJobSensor.execute.__wrapped__(task, {})  # type: ignore[attr-defined]
+
+
+def test_waiting_ends_with_airflows_timeout(world: World) -> None:
+    with pytest.raises(ERRORS.AirflowSensorTimeout):
+        run(sensor(timeout=0.5))
