@@ -121,7 +121,8 @@ def look_up(order: WatchOrder, outcome: Outcome, log: Logger) -> dict[str, Any] 
         return None
     try:
         hook = TrainingJobHook(order.connection)
-        return hook.get(order.kind, order.job.namespace, order.job.name)
+        found = hook.get(order.kind, order.job.namespace, order.job.name)
+        return found if read_claim(found).uid == order.job.uid else None
     except KfTrainError as error:
         log.warning("The job is left as it is, which does not change how it ended: %s", error)
         return None

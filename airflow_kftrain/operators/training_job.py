@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow.sdk import BaseOperator
 
-from airflow_kftrain.airflow_compat import default_deferrable, is_unmapping
+from airflow_kftrain.airflow_compat import default_deferrable, exceptions, is_unmapping
 from airflow_kftrain.links import LINKS
 from airflow_kftrain.specs.later import mask
 from airflow_kftrain.specs.lifecycle import (
@@ -210,7 +210,7 @@ class BaseTrainingJobOperator(BaseOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> Any:
-        from airflow_kftrain.operators.ending import left_behind
+        from airflow_kftrain.operators.ending import delete, left_behind
         from airflow_kftrain.operators.submission import submit_for
 
         settings = self._settings()
@@ -222,7 +222,11 @@ class BaseTrainingJobOperator(BaseOperator):
             left_behind(order, context, self.log)
         if self.deferrable:
             self._defer(submitted, settings, order.deadline)
-        outcome = self._wait(submitted, order)
+        try:
+            outcome = self._wait(submitted, order)
+        except exceptions().AirflowTaskTimeout:
+            delete(order, self.log)
+            raise
         if outcome is None:
             left_behind(order, context, self.log)
         return self._conclude(context, order, outcome)
@@ -303,8 +307,6 @@ class BaseTrainingJobOperator(BaseOperator):
     ) -> Any:
         """Airflow wakes a task whose trigger failed, or was deferred for too long, only to fail
         it. Its job would train on."""
-        from airflow_kftrain.airflow_compat import exceptions
-
         known = exceptions()
         try:
             return super().resume_execution(next_method, next_kwargs, context)

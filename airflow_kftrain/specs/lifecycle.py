@@ -48,7 +48,8 @@ class Links(NamedTuple):
     configuration, "" no button.
 
     Placeholders: {namespace} {job} {pod} {container} {role} {index} {start} {finish}, the last two
-    in milliseconds since 1970. A button appears as soon as all that its URL asks for is known.
+    in milliseconds since 1970; {finish} is a day from now while nobody knows it. A button appears
+    as soon as all that its URL asks for is known.
     """
 
     training_job: str | None = None
