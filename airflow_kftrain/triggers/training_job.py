@@ -78,9 +78,10 @@ class TrainingJobTrigger(BaseTrigger):
                 pods_known=self._push_links if self.links else None,
                 sweeps=True,
             )
+            await _until(order.not_before)
+            # Only now: the worker that has deferred stores its links when it ends.
             if outcome.pods:
                 await self._push_links(outcome.pods, outcome.finished)
-            await _until(order.not_before)
             return outcome.to_dict()
         except Exception as error:  # without an event the task would hang
             self.log.exception("The trigger failed")

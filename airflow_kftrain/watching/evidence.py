@@ -14,8 +14,8 @@ from airflow_kftrain.messages import ReplicaPod
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Failure, Weight, find_failures
 from airflow_kftrain.monitoring.pods import PodState, read_pod
-from airflow_kftrain.watching.feeds import Subscription
 from airflow_kftrain.watching.reading import read_tail
+from airflow_kftrain.watching.subscription import Subscription
 
 PATIENCE = 10.0
 """Seconds, once it is our turn."""

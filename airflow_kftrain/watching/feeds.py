@@ -22,10 +22,9 @@ from airflow_kftrain.job_state import JobState, read_mapping, read_state, read_t
 from airflow_kftrain.kinds import JobKind, find_kind
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import WatchOrder
-from airflow_kftrain.monitoring.pods import PodState
-from airflow_kftrain.watching.memory import Memory
 from airflow_kftrain.watching.pods import RUNNING, TROUBLED, PodBook
 from airflow_kftrain.watching.streams import Stream
+from airflow_kftrain.watching.subscription import Subscription
 from airflow_kftrain.watching.sweeping import Sweeper
 
 LINGER_SECONDS = 30.0
@@ -46,64 +45,6 @@ class Entry(NamedTuple):
     state: JobState
     restarts: bool
     """Containers of its pods may be started again in place."""
-
-
-class Subscription:
-    """One who waits for one job."""
-
-    __slots__ = ("_is_due", "_waiter", "feed", "last_words", "name", "pods_changed", "uid")
-
-    def __init__(self, feed: Feed, name: str, uid: str) -> None:
-        self.feed = feed
-        self.name = name
-        self.uid = uid
-        self.last_words: JobState | None = None
-        """The final state of a job that was deleted right after it."""
-        self.pods_changed = False
-        self._is_due = False
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def state(self) -> JobState | None:
-        """None: the feed does not know this job."""
-        if self.last_words is not None:
-            return self.last_words
-        entry = self.feed.entries.get(self.name)
-        if entry is None or self.uid not in ("", entry.uid):
-            return None
-        return entry.state
-
-    @property
-    def pods(self) -> list[PodState]:
-        """Those in trouble."""
-        return self.feed.pods.of(self.name)
-
-    @property
-    def memory(self) -> Memory:
-        return self.feed.pods.memory_of(self.name)
-
-    async def wait(self, seconds: float | None) -> None:
-        """Until something has changed, or so long."""
-        if self._is_due:
-            self._is_due = False
-            # Another has its turn, even where one is woken all the time.
-            await asyncio.sleep(0)
-            return
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = None if seconds is None else loop.call_later(max(seconds, 0.0), self.wake)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-            self._is_due = False
-            if timer is not None:
-                timer.cancel()
-
-    def wake(self) -> None:
-        self._is_due = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 class _Objects(NamedTuple):

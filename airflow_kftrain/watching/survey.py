@@ -17,8 +17,8 @@ from airflow_kftrain.monitoring.pods import PodState, read_pod
 from airflow_kftrain.monitoring.text import one_line
 from airflow_kftrain.watching.course import Course
 from airflow_kftrain.watching.evidence import replica_pods
-from airflow_kftrain.watching.feeds import Subscription
 from airflow_kftrain.watching.logs import TAKEN_OVER
+from airflow_kftrain.watching.subscription import Subscription
 
 PAUSE = 10.0
 """Seconds between two looks, and from a change to the look: most pods come up in less."""
@@ -98,12 +98,10 @@ class Survey:
             raw = await feed.hub.hook.pods(feed.kind, feed.key.namespace, self._subscription.name)
         return [read_pod(feed.kind, pod) for pod in raw]
 
-    async def tell_pods(
-        self, pods: Sequence[PodState], *, again: bool = False
-    ) -> tuple[ReplicaPod, ...]:
+    async def tell_pods(self, pods: Sequence[PodState]) -> tuple[ReplicaPod, ...]:
         """Whoever makes links of them. A fault of theirs is not worth a job."""
         known = replica_pods(pods)
-        if self._pods_known is not None and known and (again or known != self._told):
+        if self._pods_known is not None and known and known != self._told:
             self._told = known
             try:
                 await self._pods_known(known)

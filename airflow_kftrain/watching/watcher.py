@@ -21,8 +21,9 @@ from airflow_kftrain.monitoring.report import write_report
 from airflow_kftrain.monitoring.text import one_line
 from airflow_kftrain.watching.course import Course, unreachable_for_too_long
 from airflow_kftrain.watching.evidence import Evidence
-from airflow_kftrain.watching.feeds import Subscription, subscribed
+from airflow_kftrain.watching.feeds import subscribed
 from airflow_kftrain.watching.logs import shown
+from airflow_kftrain.watching.subscription import Subscription
 from airflow_kftrain.watching.survey import PodsKnown, Survey, Tell
 
 LONGEST_AWAY = 3600.0
@@ -290,7 +291,7 @@ class _Watch:
         await evidence.gather(decision.verdict)
         if state.phase.is_final:
             decision = judge(self._course.kind, state, evidence.pods)
-        known = await self._survey.tell_pods(evidence.pods, again=True)
+        known = await self._survey.tell_pods(evidence.pods)
         succeeded = decision.verdict is Verdict.SUCCEEDED
         return Outcome(
             verdict=decision.verdict,

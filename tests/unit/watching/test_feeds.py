@@ -10,7 +10,8 @@ from airflow_kftrain.kinds import JobReference
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import WatchOrder
 from airflow_kftrain.watching import feeds, pods
-from airflow_kftrain.watching.feeds import Feed, FeedKey, Hub, Subscription, hub_of
+from airflow_kftrain.watching.feeds import Feed, FeedKey, Hub, hub_of
+from airflow_kftrain.watching.subscription import Subscription
 from tests.unit.monitoring.samples import at, container, ended
 from tests.unit.watching.virtual_time import run
 
