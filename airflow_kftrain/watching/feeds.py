@@ -113,6 +113,8 @@ class Feed:
 
     def add(self, subscription: Subscription, poll_interval: float) -> None:
         self.subscriptions.setdefault(subscription.name, []).append(subscription)
+        if self.hub.sweeper is not None:
+            self.hub.sweeper.forget(self.kind, self.key.namespace, subscription.name)
         self._poll_interval = min(poll_interval, self._poll_interval)
 
     def remove(self, subscription: Subscription) -> None:

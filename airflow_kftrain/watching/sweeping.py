@@ -28,7 +28,7 @@ from airflow_kftrain.watching.ending import delete_if, may_pass
 
 _log = logging.getLogger(__name__)
 
-GRACE = timedelta(minutes=5)
+GRACE = timedelta(minutes=2)
 """So young a job may not be watched yet."""
 PAUSE = 10.0
 """Seconds between two looks."""
@@ -84,13 +84,19 @@ class Sweeper:
         self, kind: JobKind, namespace: str, name: str, state: JobState, *, soon: bool = False
     ) -> None:
         """Takes note of a job for which nobody waits here. `soon`: until now somebody did."""
-        now = datetime.now(timezone.utc)
-        if state.phase.is_final or (state.starting_since or now) > now - self._grace:
-            return
         suspect = Suspect(kind.api_version, kind.kind, namespace, name)
-        if suspect in self._waiting or not self._is_configured(suspect):
+        if state.phase.is_final or suspect in self._waiting or not self._is_configured(suspect):
             return
         self._waiting.add(suspect)
+        now = datetime.now(timezone.utc)
+        grace = ((state.starting_since or now) + self._grace - now).total_seconds()
+        asyncio.get_running_loop().call_later(max(grace, 0.0), self._line_up, suspect, soon)
+
+    def forget(self, kind: JobKind, namespace: str, name: str) -> None:
+        """Somebody waits for it here."""
+        self._waiting.discard(Suspect(kind.api_version, kind.kind, namespace, name))
+
+    def _line_up(self, suspect: Suspect, soon: bool) -> None:
         if soon:
             self._queue.appendleft(suspect)
         else:
@@ -111,12 +117,14 @@ class Sweeper:
         self._work = contextvars.Context().run(loop.create_task, self._look_at_next())
 
     async def _look_at_next(self) -> None:
-        suspect = self._queue.popleft()
-        again = await self._look(suspect)
-        if again:
-            self._queue.append(suspect)
-        else:
-            self._waiting.discard(suspect)
+        while self._queue and self._queue[0] not in self._waiting:
+            self._queue.popleft()  # it was forgotten
+        if self._queue:
+            suspect = self._queue.popleft()
+            if await self._look(suspect):
+                self._queue.append(suspect)
+            else:
+                self._waiting.discard(suspect)
         if self._queue:
             self._plan()
         else:

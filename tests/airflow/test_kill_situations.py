@@ -486,7 +486,7 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The task is marked failed while no triggerer lives",
+    "The task is marked failed while no triggerer lives, or before one has begun with its trigger",
     "nothing: the trigger is forgotten",
     "deleted",
     words="swept by a triggerer that watches another job",

@@ -201,11 +201,26 @@ def test_a_young_job_has_its_grace(world: World) -> None:
             seen(sweeping, job)
             await asyncio.sleep(0.5)
             assert airflow.asked == []
-            await asyncio.sleep(3.5)  # times of Kubernetes have whole seconds
-            seen(sweeping, job)
             await until(job.is_gone)
 
     run(work)
+
+
+def test_a_job_for_which_somebody_waits_by_then_is_forgotten(world: World) -> None:
+    """A feed hears of a new job before its trigger comes."""
+    job = world.start(owned_job())
+    orphan = world.start(owned_job(owner=of_task("orphan")))
+    airflow = Airflow({"train": FAILED, "orphan": FAILED})
+
+    async def work() -> None:
+        async with sweeper(airflow) as sweeping:
+            seen(sweeping, job)
+            seen(sweeping, orphan)
+            sweeping.forget(PYTORCH_JOB, world.namespace, job.name)
+            await until(orphan.is_gone)
+
+    run(work)
+    assert airflow.asked == ["orphan"]
 
 
 def test_questions_are_few_and_spread(world: World) -> None:
