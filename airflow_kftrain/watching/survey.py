@@ -32,7 +32,16 @@ PodsKnown = Callable[[Sequence[ReplicaPod]], Awaitable[None]]
 class Survey:
     """Of one job, for one who waits for it."""
 
-    __slots__ = ("_course", "_last", "_pods_known", "_subscription", "_tell", "_told", "due")
+    __slots__ = (
+        "_course",
+        "_last",
+        "_pods_known",
+        "_subscription",
+        "_tell",
+        "_told",
+        "due",
+        "troubled",
+    )
 
     def __init__(
         self,
@@ -49,6 +58,9 @@ class Survey:
         self._told: tuple[ReplicaPod, ...] = ()
         self.due: float | None = None
         """By the clock of the loop."""
+        self.troubled: tuple[PodState, ...] = ()
+        """Pods that the feed may not see: those of a TrainJob's initializers bear no label of
+        ours, and where no watch of pods is allowed it sees none."""
 
     def plan(self, before: JobState | None, state: JobState, now: datetime) -> None:
         """After a look at the state."""
@@ -72,10 +84,11 @@ class Survey:
         if self._subscription.pods_changed:
             self._subscription.pods_changed = False
             self._plan_in(PAUSE)
-        if state is None or self.due is None or now < self.due:
+        if state is None or state.phase.is_final or self.due is None or now < self.due:
             return
         self.due, self._last = None, now
         runs = state.phase is Phase.RUNNING
+        self.troubled = ()
         if runs and not self._subscription.pods and self._pods_known is None:
             return
         try:
@@ -87,8 +100,10 @@ class Survey:
             all_run = runs and all(pod.runs or pod.ends for pod in pods)
             for line in self._course.waiting_lines(decision, quiet=all_run):
                 self._tell(line)
+        self.troubled = tuple(pod for pod in pods if pod.troubles)
         await self.tell_pods(pods)
-        if not runs and self._subscription.feed.pods_stream.problem:
+        # Nobody tells when something changes.
+        if state.phase in (Phase.STARTING, Phase.RESTARTING) and not self._subscription.pods:
             self._plan_in(self._course.order.poll_interval)
 
     async def all_pods(self) -> list[PodState]:

@@ -123,10 +123,10 @@ class _Watch:
         while True:
             await self._look()
             self._tell_news()
+            await self._survey.look(self._state)
             decision = await self._decide()
             if decision.verdict is not Verdict.WAIT:
                 return decision
-            await self._survey.look(self._state)
             await self._subscription.wait(self._patience(decision))
 
     # ----- the state
@@ -222,7 +222,7 @@ class _Watch:
 
     async def _decide(self) -> Decision:
         state, now = self._state, _now()
-        decision = self._course.decide(state, self._subscription.pods, now)
+        decision = self._course.decide(state, self._known_pods(), now)
         if state is not None and state.phase.is_final:
             return decision
         if decision.verdict is not Verdict.WAIT:
@@ -232,6 +232,11 @@ class _Watch:
         if self._loop.time() >= self._given_up_at:
             return unreachable_for_too_long(self._course.title, self._silence)
         return decision
+
+    def _known_pods(self) -> list[PodState]:
+        """Those in trouble; what the feed says of one is newer."""
+        pods = {pod.name: pod for pod in (*self._survey.troubled, *self._subscription.pods)}
+        return list(pods.values())
 
     async def _checked(self, decision: Decision) -> Decision:
         """A verdict of ours ends a living job, so the cluster is asked whether it is true: the feed

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from airflow_kftrain.job_state import Phase
+from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.specs.timeouts import Timeouts
 from airflow_kftrain.watching import pods, survey
 from tests.cluster.jobs import pytorch_job, replica, tf_job, train_job
-from tests.cluster.watched import Told, order_for, start, until, watched
+from tests.cluster.watched import INSTANCE, Told, order_for, start, until, watched
 from tests.cluster.world import World
 
 pytestmark = pytest.mark.usefixtures("connection")
@@ -36,6 +37,15 @@ def test_an_image_name_that_cannot_be_read_ends_the_wait_at_once(world: World) -
     assert "worker-0" in outcome.words
     assert outcome.phase is not None
     assert not outcome.phase.is_final
+
+
+def test_trouble_of_pods_without_our_label_is_seen_a_little_later(world: World) -> None:
+    """As a TrainJob's initializers are."""
+    manifest = pytorch_job({"Master": replica("pytorch", image="invalid//name")})
+    manifest["metadata"]["labels"] = {INSTANCE_LABEL: INSTANCE}
+    order = order_for(world, world.start(manifest), poll_interval=1.0)
+    outcome = asyncio.run(Told().watch(order))
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "InvalidImageName")
 
 
 def test_what_a_job_waits_for_is_told_once(world: World) -> None:
