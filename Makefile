@@ -22,7 +22,7 @@ demo: venv ## training jobs through a real Airflow on the embedded cluster; a mi
 
 .PHONY: test
 test: check ## all checks, then all tests, on the newest Airflow and the embedded cluster
-	$(BIN)/python -m pytest --numprocesses 4 --cov
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --cov
 
 .PHONY: check
 check: venv ## formatting, lint, types, layers, the site of the documents; changes nothing

@@ -17,8 +17,12 @@ import pytest
 from tests.cluster.targets import LocalTarget
 from tests.cluster.world import eventually
 
-# Airflow takes its time to start, more so beside other tests.
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    # Airflow takes its time to start, more so beside other tests.
+    pytest.mark.timeout(600),
+    # In one process of pytest, or each of them would run all examples.
+    pytest.mark.xdist_group("examples"),
+]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _EXAMPLES = _ROOT / "example_dags"
@@ -27,7 +31,7 @@ _TOGETHER = (
     ("mapped_jobs", "tf_job", "mpi_job", "train_job", "raw_manifest"),
 )
 """Which run one after the other in one Airflow; the groups run side by side."""
-_PATIENCE = 180
+_PATIENCE = 480
 _KINDS = (
     ("kubeflow.org/v1", "PyTorchJob"),
     ("kubeflow.org/v1", "TFJob"),
