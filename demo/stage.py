@@ -41,10 +41,13 @@ def say(text: str) -> None:
     print(f"{time.monotonic() - _BEGAN:6.1f} s  {text}", flush=True)
 
 
+def _in_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format=f"{'':10}%(message)s")
-    terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    keep = os.environ.get("KEEP") or str(int(terminal))
+    keep = os.environ.get("KEEP") or str(int(_in_terminal()))
     os.environ["PATH"] = f"{_STAND_INS}{os.pathsep}{os.environ['PATH']}"
     try:
         with state_folder(_FOLDER) as folder:
@@ -113,7 +116,10 @@ class _Demo:
         self._result = 0 if good else 1
         if self._keep:
             say("all of it stays open until Ctrl-C")
-            await asyncio.Event().wait()
+            # Not always is anybody told that a terminal was closed.
+            terminal = _in_terminal()
+            while _in_terminal() == terminal:  # noqa: ASYNC110  # nor is there an event
+                await asyncio.sleep(1)
 
 
 async def _first(*works: Coroutine[Any, Any, None]) -> None:

@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE = 240
+_PATIENCE = 480
 _ENDS_SOON = 15
 _TASKS = ("pytorch", "tensorflow", "mpi")
 
 # One that has to install everything first takes some minutes.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 class Demo:
@@ -228,19 +228,31 @@ def test_what_a_killed_one_leaves_is_ended(checkout: Path) -> None:
             assert "Traceback" not in again.output
 
 
+class Terminal:
+    """The demo in a terminal, from where it stays open."""
+
+    def __init__(self, checkout: Path) -> None:
+        ours, its = pty.openpty()
+        self.screen = open(ours, "r+b", buffering=0)  # noqa: SIM115  # closed in the tests
+        self.demo = Demo(checkout, "setsid", "--ctty", "--wait", stdin=its)
+        self.said = ""
+        while "stays open until Ctrl-C" not in self.said:
+            self.said += self.screen.read(10_000).decode()
+
+
 def test_in_a_terminal_it_stays_open_until_ctrl_c(checkout: Path) -> None:
-    ours, its = pty.openpty()
-    said = ""
-    with (
-        open(ours, "r+b", buffering=0) as terminal,
-        Demo(checkout, "setsid", "--ctty", "--wait", stdin=its) as demo,
-    ):
-        while "stays open until Ctrl-C" not in said:
-            said += terminal.read(10_000).decode()
-        addresses = re.findall(r" (?:Airflow|the cluster): +(http\S+)", said)
+    terminal = Terminal(checkout)
+    with terminal.screen, terminal.demo as demo:
+        addresses = re.findall(r" (?:Airflow|the cluster): +(http\S+)", terminal.said)
         assert len(addresses) == 2
         for address in addresses:
             with urllib.request.urlopen(address, timeout=20) as answer:
                 assert answer.status == 200
-        terminal.write(b"\x03")
-        demo.process.wait(_ENDS_SOON)
+        terminal.screen.write(b"\x03")
+        demo.ends()
+
+
+def test_a_terminal_that_is_closed_ends_it(checkout: Path) -> None:
+    terminal = Terminal(checkout)
+    terminal.screen.close()
+    terminal.demo.ends()
