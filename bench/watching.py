@@ -242,6 +242,14 @@ async def nobody_waits() -> None:
     await until(lambda: not feeds.hub_of(CLUSTER).is_busy)
 
 
+async def settle() -> None:
+    """Else the garbage collector looks, now and then, through all that Airflow and a Kubernetes
+    client have imported, which takes it a tenth of a second, in any triggerer."""
+    gc.collect()
+    gc.freeze()
+    await asyncio.sleep(0.05)
+
+
 async def idling(jobs: list[dict[str, Any]]) -> list[Figure]:
     """Ten minutes in one."""
     watch_seconds, list_seconds = streams.WATCH_SECONDS, streams.LIST_AGAIN_SECONDS
@@ -250,10 +258,7 @@ async def idling(jobs: list[dict[str, Any]]) -> list[Figure]:
         async with triggers(jobs[:1]):
             by_first_client = max(starting)
         await nobody_waits()
-        # Else the garbage collector looks, now and then, through all that Airflow and a Kubernetes
-        # client have imported, which takes it a tenth of a second, in any triggerer.
-        gc.collect()
-        gc.freeze()
+        await settle()
         starting.clear()
         async with triggers(jobs):
             by_start = max(starting)
@@ -311,6 +316,7 @@ async def expiring(jobs: list[dict[str, Any]], kubeconfig: Path) -> list[Figure]
     with running(FaultProxy(kubeconfig)) as proxy:
         connect(PROXIED, proxy.kubeconfig)
         async with triggers(jobs, PROXIED):
+            await settle()
             with requests() as made, stalls() as lags:
                 await asyncio.to_thread(proxy.expire)
                 await asyncio.sleep(5)
