@@ -27,10 +27,23 @@ _CONFLICTS = 5
 """A job that trains changes now and then; more than so often at once it does not."""
 _PAUSE = 1.0
 
+_AT_WORK: set[asyncio.Future[bool]] = set()
+
 
 async def end_job(order: WatchOrder, look_up: Callable[[], Awaitable[TaskState]]) -> bool:
-    """Deletes the job if its task was really ended; whether it did. Raises nothing; what it did and
-    why stands in the log. Not for a trigger that has fired: the job is its worker's by then."""
+    """Deletes the job if its task was really ended; whether it did. What it did and why stands in
+    the log. Not for a trigger that has fired: the job is its worker's by then.
+
+    It raises nothing, and goes on if it is cancelled: Airflow 3.3 cancels a trigger anew every
+    second until it has ended, also while its on_kill is at work.
+    """
+    work = asyncio.ensure_future(_end_in_time(order, look_up))
+    _AT_WORK.add(work)  # a task that nobody holds may vanish
+    work.add_done_callback(_AT_WORK.discard)
+    return await asyncio.shield(work)
+
+
+async def _end_in_time(order: WatchOrder, look_up: Callable[[], Awaitable[TaskState]]) -> bool:
     name = f"{order.job.kind} {order.job.namespace}/{order.job.name}"
     try:
         return await asyncio.wait_for(_end(order, look_up, name), PATIENCE)

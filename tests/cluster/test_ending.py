@@ -145,6 +145,27 @@ def test_an_order_of_a_kind_that_is_not_known_ends_nothing(
     assert "kubeflow.org/v9" in log.text
 
 
+def test_it_goes_on_although_airflow_cancels_it_every_second(world: World) -> None:
+    """Airflow sends the same cancellation anew until the trigger has ended."""
+    job = world.start(owned_job())
+
+    async def look_up() -> TaskState:
+        await asyncio.sleep(2.5)  # the first look-up of a triggerer takes that long
+        return FAILED
+
+    async def cancelled_again_and_again() -> None:
+        telling = asyncio.ensure_future(end_job(order_for(world, job), look_up))
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            telling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        await asyncio.wait(set(ending._AT_WORK), timeout=15)
+
+    asyncio.run(cancelled_again_and_again())
+    eventually(job.is_gone)
+
+
 # ----- while the cluster is in trouble
 
 
