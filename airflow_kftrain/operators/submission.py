@@ -52,6 +52,8 @@ class Submitted(NamedTuple):
     owner: Owner
     deadline: datetime | None
     keeper: LinkKeeper
+    ended: bool
+    """It is the job of a try before, and over."""
 
     def order(self, settings: Settings, *, show_logs: str) -> WatchOrder:
         return _order(
@@ -104,7 +106,8 @@ def submit_for(
     keeper = keeper_for(instance, settings.links, kind, found, operator.log)
     announce(keeper, kind.api_version)
     deadline = deadline_of(instance, operator.execution_timeout)
-    return Submitted(keeper.job, kind, owner, deadline, keeper)
+    ended = read_state(kind, found).phase.is_final
+    return Submitted(keeper.job, kind, owner, deadline, keeper, ended)
 
 
 def owner_of(instance: Any, retries: int | None) -> Owner:

@@ -220,7 +220,9 @@ class BaseTrainingJobOperator(BaseOperator):
         order = submitted.order(settings, show_logs=settings.logs.waiting)
         if self._killed:
             left_behind(order, context, self.log)
-        if self.deferrable:
+        # There is nothing to wait for where the job of a try before is over; and a worker that
+        # defers for a moment only may be taken for dead by Airflow.
+        if self.deferrable and not submitted.ended:
             self._defer(submitted, settings, order.deadline)
         try:
             outcome = self._wait(submitted, order)

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,18 +146,21 @@ def test_a_task_that_does_not_wait_leaves_a_job_that_nobody_sweeps(operated: Ope
 # Tries after a try
 
 
-def test_a_retry_goes_on_with_the_job_of_a_lost_worker(operated: Operated) -> None:
+def test_a_retry_goes_on_with_the_job_of_a_lost_worker(operated: Operated, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"until [ -e {go} ]; do sleep 0.1; done; {RESULT}"
     lost = Instance(retries=1)
-    deferring(operator(RESULT, retries=1), lost)
+    deferring(operator(script, retries=1), lost)
     (before,) = operated.jobs()
     retry = Instance(before=lost)
-    waits = deferring(operator(RESULT, retries=1), retry)
+    waits = deferring(operator(script, retries=1), retry)
     (job,) = operated.jobs()
     assert job["metadata"]["uid"] == before["metadata"]["uid"]
     claim = read_claim(job)
     assert (claim.owner.ti_id, claim.owner.try_number) == (retry.id, 2)
+    go.touch()
     event = event_of(waits)
-    task = operator(RESULT)
+    task = operator(script)
     assert resume(task, retry, waits.method_name, {**waits.kwargs, "event": event}) == {"loss": 0.5}
 
 
@@ -175,11 +179,20 @@ def test_a_success_that_nobody_was_told_is_not_trained_again(operated: Operated)
     assert len(operated.jobs()) == 2
 
 
+def test_a_job_that_is_over_is_not_deferred_for(operated: Operated) -> None:
+    lost = Instance(retries=1)
+    deferring(operator(RESULT, retries=1), lost)
+    operated.ended()
+    retry = operator(RESULT, retries=1, deferrable=True)
+    assert execute(retry, Instance(before=lost)) == {"loss": 0.5}
+    eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
 def test_the_same_try_finds_its_own_job(operated: Operated) -> None:
     """As when a worker dies between the answer and the deferral, and Airflow starts it again."""
     instance = Instance()
-    deferring(operator(RESULT), instance)
-    deferring(operator(RESULT), instance)
+    deferring(operator(FOR_EVER), instance)
+    deferring(operator(FOR_EVER), instance)
     assert len(operated.jobs()) == 1
 
 
