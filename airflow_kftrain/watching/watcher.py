@@ -11,7 +11,14 @@ import asyncio
 from datetime import datetime, timezone
 from math import inf
 
-from airflow_kftrain.errors import ClusterError, InvalidSpec, KfTrainError, Unreachable
+from airflow_kftrain.errors import (
+    ClusterError,
+    Forbidden,
+    InvalidSpec,
+    KfTrainError,
+    Refused,
+    Unreachable,
+)
 from airflow_kftrain.job_state import GONE, JobState, Phase, read_mapping, read_state
 from airflow_kftrain.messages import Outcome, WatchOrder
 from airflow_kftrain.monitoring.decisions import Decision, Verdict, judge
@@ -26,6 +33,9 @@ from airflow_kftrain.watching.logs import shown
 from airflow_kftrain.watching.subscription import Subscription
 from airflow_kftrain.watching.survey import PodsKnown, Survey, Tell
 
+LONGEST_FORBIDDEN = 120.0
+"""Seconds for which a job may not be read before that ends the wait, and the job: API servers that
+start forbid everything until they know their rules, and people who change rules err."""
 LONGEST_AWAY = 3600.0
 """Seconds after which nobody waits any longer for a cluster that does not answer."""
 
@@ -167,17 +177,23 @@ class _Watch:
                     self._course.kind, order.job.namespace, order.job.name
                 )
         except KfTrainError as error:
-            if not getattr(error, "retryable", False):
-                raise
             now = self._loop.time()
-            self._look_at, self._silence = now + _ASK_AGAIN, str(error)
             self._silent_since = self._silent_since or now
+            if not self._may_pass(error, now - self._silent_since):
+                raise
+            self._look_at, self._silence = now + _ASK_AGAIN, str(error)
             return None
         self._silent_since = None
         uid = read_mapping(read_mapping(resource).get("metadata")).get("uid")
         if resource is None or order.job.uid not in ("", uid):
             return GONE if order.job.uid else None
         return read_state(self._course.kind, resource)
+
+    @staticmethod
+    def _may_pass(error: KfTrainError, seconds: float) -> bool:
+        if isinstance(error, (Forbidden, Refused)):
+            return seconds < LONGEST_FORBIDDEN
+        return bool(getattr(error, "retryable", False))
 
     def _see(self, found: JobState) -> None:
         before = self._state

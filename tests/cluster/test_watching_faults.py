@@ -140,13 +140,35 @@ def test_where_no_list_is_allowed_the_job_is_asked_for(world: World, proxy: Faul
 
 
 def test_where_nothing_is_allowed_the_wait_ends_with_what_the_cluster_says(
-    world: World, proxy: FaultProxy
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watcher, "LONGEST_FORBIDDEN", 1.0)
+    monkeypatch.setattr(watcher, "_ASK_AGAIN", 0.5)
     proxy.add(Fault(resource="pytorchjobs", code=403))
     outcome = asyncio.run(Told().watch(order_for(world, waiting_job(world))))
     assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "Refused")
     assert not outcome.retryable
     assert "the fault proxy was asked for this answer" in outcome.words
+
+
+def test_a_server_that_forbids_everything_for_a_while_is_borne(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has just started and does not know its rules yet."""
+    monkeypatch.setattr(watcher, "_ASK_AGAIN", 0.5)
+    job = waiting_job(world)
+    fault = proxy.add(Fault(code=403))
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
+            await until(lambda: proxy.calls[GETS] >= 2)
+            await in_thread(proxy.remove, fault)
+            await until(lambda: "Running" in told.text)
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 20)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
