@@ -1,0 +1,194 @@
+"""Where the fault matrix is played: one embedded cluster, fault proxies before it, a real Airflow.
+
+All of it lives in an event loop in a thread of its own; rows are played there, many at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airflow_kftrain.local.agent.agent import state_folder
+from airflow_kftrain.local.agent.machine import Settings
+from airflow_kftrain.local.api_client import ApiClient, Cluster, read_kubeconfig
+from airflow_kftrain.local.cluster import LocalCluster
+from airflow_kftrain.local.faults.proxy import FaultProxy
+from tests.e2e.breakable import BreakableAirflow, TaskInstance
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+_HERE = Path(__file__).parent
+_LOOK_EVERY = 0.3
+
+_SETTINGS = {
+    # Nothing is to be waited for longer than what is tested needs.
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
+    "SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "3",
+    "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+    "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+    "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+    "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
+    "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
+    "CORE__PARALLELISM": "12",
+    "DATABASE__SQL_ALCHEMY_POOL_SIZE": "64",
+    # As it is by default: events are held back for that long, since Airflow loses early ones.
+    "WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
+}
+
+
+class Stage:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = folder / "rows"
+        self.states: dict[tuple[str, str], list[TaskInstance]] = {}
+        """By DAG and run."""
+        self.created: dict[str, list[str]] = {}
+        """Names of all jobs that ever were, by namespace."""
+        self.proxies: dict[str, FaultProxy] = {}
+        self.frozen: set[int] = set()
+        """Processes."""
+        self.second: BreakableAirflow | None = None
+
+    async def open(
+        self, tasks: Mapping[str, Object], connections: set[str], ending: AsyncExitStack
+    ) -> None:
+        """`tasks` by DAG; each of the `connections` has a fault proxy of its own."""
+        self.files.mkdir()
+        self._ending = ending
+        state = ending.enter_context(state_folder(self.folder / "state"))
+        node = Settings(cpu="256", memory="512Gi", gpus=0)
+        cluster = await ending.enter_async_context(LocalCluster(state, node))
+        await self._keep(cluster.run_until(asyncio.Event()))
+        self.api = await ending.enter_async_context(ApiClient(_cluster(cluster)))
+        await self._keep(self._note_jobs())
+        for name in sorted(connections | {"kubernetes_default"}):
+            proxy = FaultProxy(cluster.kubeconfig)
+            self.proxies[name] = await ending.enter_async_context(proxy)
+        self.tasks = dict(tasks)
+        await self._make_namespaces()
+        self.write_tasks()
+        self.airflow = await self.start_airflow(state, "first")
+        await self._keep(self._look())
+        await until(lambda: self._all_dags(self.airflow), "Airflow knows the DAGs")
+
+    async def start_airflow(self, state: Path, instance: str) -> BreakableAirflow:
+        settings = {f"AIRFLOW__{name}": value for name, value in _SETTINGS.items()}
+        for name, proxy in self.proxies.items():
+            said = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(proxy.kubeconfig)}}
+            settings[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(said)
+        settings |= {
+            "AIRFLOW__KFTRAIN__INSTANCE": instance,
+            "FAULTS_HOME": str(self.files),
+            "FAULTS_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(_HERE / "patience"), str(_HERE.parents[1])]),
+        }
+        airflow = BreakableAirflow(state, _HERE / "dags", settings, say)
+        await self._ending.enter_async_context(airflow)
+        return airflow
+
+    async def start_second(self) -> None:
+        """Another Airflow with the same DAGs and the same cluster, under a name of its own."""
+        state = self._ending.enter_context(state_folder(self.folder / "second"))
+        self.second = second = await self.start_airflow(state, "second")
+        await until(lambda: self._all_dags(second), "the second Airflow knows the DAGs")
+
+    def write_tasks(self) -> None:
+        """As they are from now on, when a worker reads them."""
+        file = self.files / "tasks.json"
+        file.with_suffix(".new").write_text(json.dumps(self.tasks))
+        file.with_suffix(".new").replace(file)
+
+    async def _make_namespaces(self) -> None:
+        for name in {task["namespace"] for task in self.tasks.values()}:
+            await self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        for name in self.tasks:
+            (self.files / name).mkdir()
+
+    async def _all_dags(self, airflow: BreakableAirflow) -> bool:
+        errors = (await airflow.get("importErrors"))["import_errors"]
+        assert not errors, errors[0]["stack_trace"]
+        return bool((await airflow.get("dags?limit=1"))["total_entries"] == len(self.tasks))
+
+    async def _look(self) -> None:
+        while True:
+            found: dict[tuple[str, str], list[TaskInstance]] = {}
+            for each in await asyncio.to_thread(self.airflow.task_instances):
+                found.setdefault((each.dag_id, each.run_id), []).append(each)
+            self.states = found
+            await asyncio.sleep(_LOOK_EVERY)
+
+    async def _note_jobs(self) -> None:
+        async for what, found in self.api.follow("/apis/kubeflow.org/v1/pytorchjobs"):
+            for job in found if what == "LISTED" else [found]:
+                its = job["metadata"]
+                names = self.created.setdefault(its["namespace"], [])
+                if its["name"] not in names:
+                    names.append(its["name"])
+
+    async def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """In the background until the end; what fails there is shown at the end."""
+        task = asyncio.create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            (error,) = await asyncio.gather(task, return_exceptions=True)
+            if not isinstance(error, asyncio.CancelledError) and error is not None:
+                raise error
+
+        self._ending.push_async_callback(end)
+
+
+def _cluster(cluster: LocalCluster) -> Cluster:
+    return read_kubeconfig(cluster.kubeconfig)
+
+
+async def until(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+    """What `look` gives, as soon as it does."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds:.0f} s in vain until {what}")
+        await asyncio.sleep(0.1)
+
+
+class Background:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+_BEGAN = time.monotonic()
+
+
+def say(text: str) -> None:
+    """What goes on, past pytest's capture: a run takes minutes."""
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(f"{time.monotonic() - _BEGAN:6.1f} s  {text}\n")

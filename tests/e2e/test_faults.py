@@ -1,0 +1,62 @@
+"""The fault matrix: whatever befalls a task, no job is lost, doubled, wrongly killed or leaked."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import faults_page
+from tests.e2e.groups import Matrix
+from tests.e2e.play import Row
+from tests.e2e.rows import ROWS
+from tests.e2e.stage import Background, Stage
+
+_KEPT = Path(__file__).parents[2] / "build" / "e2e"
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
+    wanted = {item.name for item in request.session.items}
+    rows = [row for row in ROWS if f"test_fault[{row.dag}]" in wanted]
+    tasks = {name: task for row in rows for name, task in row.tasks().items()}
+    connections = {row.connection for row in rows}
+    # Not one of pytest's own, which other runs of pytest remove.
+    folder = tempfile.mkdtemp(prefix="kftrain-faults-")
+    stage = Stage(Path(folder))
+    background = Background()
+    ending = AsyncExitStack()
+    try:
+        background.start(stage.open(tasks, connections, ending)).result()
+        matrix = Matrix(background, stage, rows)
+        yield matrix
+        if len(rows) == len(ROWS):
+            faults_page.write(ROWS, {row.name: matrix.result(row) for row in ROWS})
+    finally:
+        try:
+            _keep(stage)
+        finally:
+            background.start(ending.aclose()).result()
+            background.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(stage: Stage) -> None:
+    """Logs of Airflow, for whoever wants to know why a row has failed."""
+    shutil.rmtree(_KEPT / "airflow", ignore_errors=True)
+    if hasattr(stage, "airflow"):
+        shutil.copytree(
+            stage.airflow.home, _KEPT / "airflow", ignore=shutil.ignore_patterns("*.db*")
+        )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.dag)
+def test_fault(matrix: Matrix, row: Row) -> None:
+    result = matrix.result(row)
+    assert result.is_good, result
