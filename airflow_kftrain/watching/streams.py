@@ -5,18 +5,22 @@ list in pages -> watch from its version -> watch ends -> watch on from the last 
                                         -> forbidden -> list now and then instead
                                         -> trouble   -> again, later each time, with chance in it
 
-What becomes of the objects is for its sink to say. A stream ends only when it is cancelled.
+Only a watch that holds ends the trouble: a list that succeeds between two watches that fail would
+else be asked for every second. What becomes of the objects is for its sink to say. A stream ends only when it is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from airflow_kftrain.errors import ClusterError, Expired, KfTrainError
 from airflow_kftrain.job_state import read_mapping, read_text
+
+_log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 150.0
 """A connection that died in silence is noticed after so long."""
@@ -26,6 +30,10 @@ TOLD_AFTER_SECONDS = 10.0
 """Trouble that passes sooner is nobody's concern."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
+_HELD_SECONDS = 5.0
+"""A watch that lasts so long works."""
+_LONGEST_ASKED = LIST_AGAIN_SECONDS
+"""A server may say when to come back, but not that nobody shall ever look again."""
 _SHUT_PAUSE = 300.0
 """Until a right that is missing is asked for again."""
 _SLICE_SECONDS = 0.005
@@ -95,7 +103,7 @@ class Stream:
             try:
                 await self._from_a_list()
             except Expired:
-                await asyncio.sleep(jittered(_FIRST_PAUSE))
+                await asyncio.sleep(self._pause())
             except KfTrainError as error:
                 await asyncio.sleep(self._fail(error))
             except Exception as error:  # noqa: BLE001  # a stream that dies hangs all its tasks
@@ -114,27 +122,28 @@ class Stream:
             try:
                 await self._watch()
                 broken = False
-                pause = 0.0 if now() - began > 1.0 else _FIRST_PAUSE
+                pause = 0.0 if now() - began > _HELD_SECONDS else self._pause()
             except Expired:
                 raise
             except ClusterError as error:
                 if not error.retryable:
                     self._polls(error)
+                    self._failures = 0
                     await asyncio.sleep(jittered(self._poll_seconds()))
                     return
                 # Once it may go on where it stood. Who is away for longer may have forgotten that,
                 # or be another server.
                 if broken:
                     raise
-                broken, pause = True, error.retry_after or _FIRST_PAUSE
-            await asyncio.sleep(jittered(pause))
+                broken, pause = True, max(_asked(error), self._pause())
+            await asyncio.sleep(pause)
 
     async def _list(self) -> None:
         self._version, items = await self._source.snapshot()
         self._answers()
         self._sink.begin()
         async for item in items:
-            self._sink.put(item)
+            self._take(self._sink.put, item)
             await self._breathe()
         self._sink.complete()
         if not self.synced:
@@ -142,19 +151,31 @@ class Stream:
             self._sink.changed()
 
     async def _watch(self) -> None:
+        now = asyncio.get_running_loop().time
+        began = now()
         events = self._source.watch(self._version, jittered(WATCH_SECONDS))
         try:
             async for kind, item in events:
                 if kind == "DELETED":
-                    self._sink.drop(item)
+                    self._take(self._sink.drop, item)
                 elif kind in ("ADDED", "MODIFIED"):
-                    self._sink.put(item)
+                    self._take(self._sink.put, item)
                 told = read_text(read_mapping(item.get("metadata")).get("resourceVersion"))
                 self._version = told or self._version
                 self._answers()
                 await self._breathe()
         finally:
+            if now() - began > _HELD_SECONDS:
+                self._failures = 0
             await events.aclose()  # type: ignore[attr-defined]  # all our sources are generators
+
+    def _take(self, take: Callable[[Mapping[str, Any]], None], item: Mapping[str, Any]) -> None:
+        """One that cannot be taken must not keep the others from being seen."""
+        try:
+            take(item)
+        except Exception:
+            name = read_text(read_mapping(item.get("metadata")).get("name"))
+            _log.exception("%s is passed over, a fault of airflow-kftrain", name)
 
     async def _breathe(self) -> None:
         """What is read from a buffer does not wait by itself."""
@@ -164,7 +185,6 @@ class Stream:
             self._slice_began = now()
 
     def _answers(self) -> None:
-        self._failures = 0
         self._failing_since = None
         if self.problem is not None:
             self.problem = None
@@ -185,11 +205,18 @@ class Stream:
             before, self.problem = self.problem, Problem(error, self._failing_since, final)
             if before is None or before.is_final != final:
                 self._sink.changed()
+        return jittered(_SHUT_PAUSE) if final else max(_asked(error), self._pause())
+
+    def _pause(self) -> float:
+        """Longer each time, until a watch holds."""
         self._failures += 1
-        if final:
-            return jittered(_SHUT_PAUSE)
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10))
-        return max(getattr(error, "retry_after", None) or 0.0, jittered(pause))
+        return jittered(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10)))
+
+
+def _asked(error: KfTrainError) -> float:
+    """Seconds for which the server wants to be left alone, and never less."""
+    seconds = min(getattr(error, "retry_after", None) or 0.0, _LONGEST_ASKED)
+    return seconds * random.uniform(1.0, 1.25)
 
 
 def jittered(seconds: float) -> float:

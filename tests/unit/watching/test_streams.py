@@ -210,12 +210,70 @@ def test_what_does_not_heal_by_itself_is_told_at_once_and_rarely_asked_again(err
     assert len(world.times("list")) == 4
 
 
-def test_a_fault_of_ours_does_not_end_it():
-    world = World([(7, [{}]), (8, ["a"])])  # a name that no version can be made of
-    world.put = lambda item: world.see("put", item["metadata"]["name"].upper())
+def test_a_server_that_wants_to_be_left_alone_for_ever_is_not():
+    busy = ClusterError("list jobs", "too much to do", code=429)
+    busy.retry_after = 1e9
+    world = World([busy, (7, [])])
+    follow(world, 2 * streams.LIST_AGAIN_SECONDS)
+    assert len(world.times("list")) == 2
+
+
+def test_a_watch_that_shall_come_back_later_does_not_come_sooner(monkeypatch):
+    monkeypatch.setattr(streams.random, "uniform", lambda low, high: low)
+    busy = ClusterError("watch jobs", "too much to do", code=429)
+    busy.retry_after = 300.0
+    world = World([(7, [])], [busy, []])
+    follow(world, 400)
+    assert world.times("watch")[:2] == [0, 300]
+
+
+def test_a_fault_of_ours_does_not_end_it(caplog):
+    async def snapshot():
+        world.see("list")
+        if len(world.times("list")) == 1:
+            raise TypeError("never thought of")
+        return await World.snapshot(world)
+
+    world = World([(8, ["a"])])
+    world.snapshot = snapshot
     stream = follow(world, 50)
-    assert world.words("put") == [["put", "A"]]
+    assert world.words("put") == [["put", "a"]]
     assert stream.synced
+
+
+def test_an_object_that_cannot_be_taken_does_not_hide_the_others(caplog):
+    def put(item):
+        if item["metadata"]["name"] == "bad":
+            raise TypeError("never thought of")
+        world.see("put", item["metadata"]["name"])
+
+    world = World([(7, ["bad", "a"])], [[("MODIFIED", job("bad", 8)), ("ADDED", job("b", 9))]])
+    world.put = put
+    stream = follow(world, 100)
+    assert world.words("put", "complete", "list") == [["list"], ["put", "a"], ["complete"], ["put", "b"]]
+    assert stream.synced
+    assert stream.problem is None
+    assert caplog.text.count("bad is passed over") == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Expired("watch", "too old"), ClusterError("watch", "broken", code=500), AWAY],
+    ids=["expired", "failed", "nonsense"],
+)
+def test_a_watch_that_never_works_does_not_make_it_list_all_the_time(error):
+    world = World([(7, ["a"])], [error] * 10000)
+    stream = follow(world, 3600)
+    assert 60 <= len(world.times("list")) <= 150
+    assert len(world.times("watch")) <= 150
+    assert stream.problem is None  # lists are answered
+
+
+def test_a_watch_that_works_again_is_forgiven():
+    world = World([(7, [])], [*[Expired("watch", "too old")] * 8, [], Expired("watch", "old"), []])
+    follow(world, 400)
+    *_, held, again = world.times("list")
+    assert again - held == pytest.approx(streams.WATCH_SECONDS + 0.5)
 
 
 def test_a_watch_that_ends_at_once_is_not_opened_again_and_again():
@@ -227,5 +285,5 @@ def test_a_watch_that_ends_at_once_is_not_opened_again_and_again():
         yield
 
     world.watch = watch
-    follow(world, 60)
-    assert len(world.times("watch")) <= 121
+    follow(world, 600)
+    assert len(world.times("watch")) <= 30
