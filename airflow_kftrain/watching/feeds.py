@@ -41,7 +41,6 @@ class Entry(NamedTuple):
     """A job, as far as it is remembered."""
 
     uid: str
-    version: str
     state: JobState
     restarts: bool
     """Containers of its pods may be started again in place."""
@@ -160,13 +159,10 @@ class Feed:
         metadata = read_mapping(item.get("metadata"))
         name = read_text(metadata.get("name"))
         uid = read_text(metadata.get("uid"))
-        version = read_text(metadata.get("resourceVersion"))
         self._listed.add(name)
         known = self.entries.get(name)
-        if known is not None and known.uid == uid and _is_older(version, known.version):
-            return
         state = _condensed(read_state(self.kind, item))
-        self.entries[name] = Entry(uid, version, state, _may_restart(self.kind, item))
+        self.entries[name] = Entry(uid, state, _may_restart(self.kind, item))
         if name in self.subscriptions:
             if known is None or (known.uid, known.state) != (uid, state):
                 self.wake(name)
@@ -238,8 +234,11 @@ class Hub:
             loop.call_later(LINGER_SECONDS, self._end_if_idle, feed)
 
     def _end_if_idle(self, feed: Feed) -> None:
-        if not feed.subscriptions and feed.task is not None:
-            feed.task.cancel()
+        if feed.subscriptions or feed.task is None or self._feeds.get(feed.key) is not feed:
+            return
+        # At once, since it takes some turns to end: who comes meanwhile needs one that lives.
+        del self._feeds[feed.key]
+        feed.task.cancel()
 
     async def _keep(self, feed: Feed) -> None:
         """Runs the feed to its end, which is that of the event loop at the latest."""
@@ -283,21 +282,16 @@ async def subscribed(order: WatchOrder, *, sweeps: bool = False) -> AsyncIterato
         hub.leave(feed)
 
 
-def _is_older(version: str, known: str) -> bool:
-    """Versions are numbers wherever they were seen; what is none is taken as it comes."""
-    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
-
-
 def _may_restart(kind: JobKind, job: Mapping[str, Any]) -> bool:
     """Whether containers of this job's pods may be started again in place. A TrainJob does not
     say: its runtime does."""
     spec = read_mapping(job.get("spec"))
     if kind.replicas_key:
         roles = read_mapping(spec.get(kind.replicas_key)).values()
-        policies = {read_mapping(role).get("restartPolicy") for role in roles}
+        policies = {read_text(read_mapping(role).get("restartPolicy")) for role in roles}
     elif kind.template_key:
         pod = read_mapping(read_mapping(spec.get(kind.template_key)).get("spec"))
-        policies = {pod.get("restartPolicy")}
+        policies = {read_text(pod.get("restartPolicy"))}
     else:
         return True
     return not policies <= {"Never", "ExitCode"}

@@ -5,6 +5,7 @@ watch, and those that run and crash again and again, by a look now and then.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from airflow_kftrain.watching.streams import jittered
 
 if TYPE_CHECKING:
     from airflow_kftrain.watching.feeds import Feed
+
+_log = logging.getLogger(__name__)
 
 TROUBLED = "status.phase!=Running,status.phase!=Succeeded"
 RUNNING = "status.phase=Running"
@@ -130,6 +133,10 @@ class PodBook:
                 seen = await self._look(wanted)
             except KfTrainError:
                 continue  # the streams say what there is to be said
+            except Exception:
+                # The streams would go on without it, and without a feed that ends them.
+                _log.exception("Crashes are not looked for, a fault of airflow-kftrain")
+                continue
             # A list of many pages is not worth so many of them.
             pause = LOOK_SECONDS * max(1.0, seen / 500)
 

@@ -79,13 +79,13 @@ def test_who_waits_is_woken_by_news_of_his_job_only():
     in_a_feed(work)
 
 
-def test_what_is_older_than_what_is_known_is_passed_over():
+def test_versions_may_start_anew():
+    """Those of a cluster that was restored from a backup do."""
+
     async def work(feed, one):
-        feed.put(job(version="10", condition="Succeeded"))
-        feed.put(job(version="9", condition="Running"))
+        feed.put(job(version="1000", condition="Running"))
+        feed.put(job(version="501", condition="Succeeded"))
         assert one.state.phase is Phase.SUCCEEDED
-        feed.put(job(version="x", condition="Running"))
-        assert one.state.phase is Phase.RUNNING
 
     in_a_feed(work)
 
@@ -192,7 +192,10 @@ def test_nonsense_raises_nothing(metadata, rest):
 
 @pytest.mark.parametrize(
     ("policy", "restarts"),
-    [("Never", False), ("ExitCode", False), ("OnFailure", True), ("Always", True), (None, True)],
+    [
+        *(("Never", False), ("ExitCode", False), ("OnFailure", True), ("Always", True)),
+        *((None, True), (["Never"], True)),
+    ],
 )
 def test_jobs_whose_containers_restart_in_place_are_known(policy, restarts):
     async def work(feed, _):
@@ -244,3 +247,55 @@ def test_orders_of_one_airflow_kind_and_namespace_share_a_feed_and_others_do_not
         assert not hub_of(None).is_busy
 
     run(work())
+
+
+def test_who_comes_while_a_feed_ends_gets_one_that_lives(monkeypatch):
+    async def end_slowly(self):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+
+    monkeypatch.setattr(Feed, "run", end_slowly)
+    order = WatchOrder(JobReference("PyTorchJob", "ml", "a", "u"), "kubeflow.org/v1", None, "here")
+
+    async def work():
+        async with feeds.subscribed(order):
+            pass
+        await asyncio.sleep(feeds.LINGER_SECONDS + 0.5)
+        async with feeds.subscribed(order) as one:
+            await asyncio.sleep(2)
+            assert not one.feed.task.done()
+            assert hub_of(None) is one.feed.hub
+        await asyncio.sleep(feeds.LINGER_SECONDS + 2)
+        assert one.feed.task.done()
+        assert not hub_of(None).is_busy
+
+    run(work())
+
+
+def test_a_fault_of_ours_does_not_end_the_looks_for_crashes(monkeypatch, caplog):
+    async def nothing(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(feeds.Stream, "run", nothing)
+
+    async def work():
+        feed = Hub(None).feed(KEY)
+        looks = []
+
+        async def look(wanted):
+            looks.append(wanted)
+            raise TypeError("never thought of")
+
+        feed.pods._look = look
+        feed.add(Subscription(feed, "a", "uid-a"), 60.0)
+        feed.put(job(condition="Running", policy="OnFailure"))
+        await asyncio.sleep(4 * pods.LOOK_SECONDS)
+        assert not feed.task.done()
+        assert len(looks) > 2
+        feed.task.cancel()
+        await asyncio.wait([feed.task])
+
+    run(work())
+    assert "Crashes are not looked for" in caplog.text
