@@ -204,6 +204,9 @@ class Hub:
         self._connection = connection
         self.hook = AsyncTrainingJobHook(connection)
         self.turn = asyncio.Semaphore(READS_AT_ONCE)
+        self.log_turn = asyncio.Semaphore(READS_AT_ONCE)
+        """For logs that are shown or kept: those of a node that is away take long, and no job
+        shall end late for them."""
         self.sweeper: Sweeper | None = None
         self._feeds: dict[FeedKey, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()

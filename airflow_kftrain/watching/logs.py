@@ -102,13 +102,15 @@ class LogShow(ABC):
         self._tell = tell
         self._cursors: dict[str, Cursor] = {}
         self._limit_told = False
+        self._troubles: dict[str, str] = {}
+        """Why the logs of pods cannot be read, as it was told."""
         self.streams: list[asyncio.Task[None]] = []
         """They end with what they follow, or are cancelled."""
 
     async def _pods(self) -> list[PodState]:
         """Those whose main container has something to say."""
         order = self._order
-        async with self._hub.turn:
+        async with self._hub.log_turn:
             raw = await self._hub.hook.pods(order.kind, order.job.namespace, order.job.name)
         pods = [read_pod(order.kind, pod) for pod in raw]
         wanted = [
@@ -128,12 +130,24 @@ class LogShow(ABC):
         key = f"{pod.name} {pod.created}"
         return self._cursors.setdefault(key, Cursor(since))
 
-    def _show(self, pod: PodState, cursor: Cursor, line: str) -> bool:
+    def _show(self, pod: PodState, cursor: Cursor, line: str) -> None:
         text = cursor.new(line)
         if text is not None:
             prefix = f"[{pod.replica}] " if self._order.show_logs == "all" else ""
-            self._tell(f"{prefix}{text.rstrip()}")
-        return text is not None
+            *_, drawn = text.rstrip().split("\r")  # a progress bar draws over itself
+            self._tell(f"{prefix}{drawn}")
+
+    def _show_all(self, pod: PodState, cursor: Cursor, text: str) -> None:
+        """Lines end where each has its time, and at nothing else that may be in them."""
+        for line in text.removesuffix("\n").split("\n") if text else ():
+            self._show(pod, cursor, line)
+
+    def _cannot(self, pod: PodState, error: KfTrainError | None) -> None:
+        """Told once, as long as it is the same."""
+        words = one_line(str(error)) if error else ""
+        if words and words != self._troubles.get(pod.name):
+            self._tell(f"[{pod.replica}] {words}")
+        self._troubles[pod.name] = words
 
     @abstractmethod
     async def run(self) -> None:
@@ -163,7 +177,8 @@ class StreamedLogs(LogShow):
                     timeout=_STEADY_LOOK_SECONDS,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-            await asyncio.sleep(LOOK_SECONDS)
+            in_vain = any(self._troubles.values())
+            await asyncio.sleep(_STEADY_LOOK_SECONDS if in_vain else LOOK_SECONDS)
 
     async def _look(self) -> None:
         with contextlib.suppress(KfTrainError):
@@ -193,10 +208,14 @@ class StreamedLogs(LogShow):
             since=cursor.again(),
             timestamps=True,
         )
-        with contextlib.suppress(KfTrainError):
+        try:
             async with contextlib.aclosing(lines):  # type: ignore[type-var]
                 async for line in lines:
                     self._show(pod, cursor, line)
+            self._cannot(pod, None)
+        except KfTrainError as error:
+            if not getattr(error, "retryable", False):
+                self._cannot(pod, error)
 
     async def finish(self) -> None:
         """What is under way, and what ended too soon for a stream."""
@@ -215,8 +234,7 @@ class StreamedLogs(LogShow):
                 limit_bytes=_LAST_BYTES,
                 timestamps=True,
             )
-            for line in text.splitlines():
-                self._show(pod, cursor, line)
+            self._show_all(pod, cursor, text)
 
 
 class SlicedLogs(LogShow):
@@ -251,7 +269,7 @@ class SlicedLogs(LogShow):
         cursor = self._cursor(pod, self._from)
         began = datetime.now(timezone.utc)
         try:
-            async with self._hub.turn:
+            async with self._hub.log_turn:
                 text = await self._hub.hook.log(
                     self._order.job.namespace,
                     pod.name,
@@ -261,10 +279,10 @@ class SlicedLogs(LogShow):
                     timestamps=True,
                 )
         except KfTrainError as error:
-            self._tell(f"[{pod.replica}] {one_line(str(error))}")
+            self._cannot(pod, error)
             return
-        for line in text.splitlines():
-            self._show(pod, cursor, line)
+        self._cannot(pod, None)
+        self._show_all(pod, cursor, text)
         if len(text.encode()) >= share:
             cursor.since = began
             self._tell(

@@ -115,7 +115,7 @@ class PodBook:
     async def _keep_log(self, memory: Memory, pod: PodState, failure: Failure) -> None:
         """At once: a pod that has failed may soon be gone, its log with it."""
         hub = self._feed.hub
-        async with hub.turn:
+        async with hub.log_turn:
             text = await read_tail(hub.hook, self._feed.key.namespace, pod, failure)
         memory.logs[pod.name] = text
 
@@ -133,7 +133,7 @@ class PodBook:
                 seen = await self._look(wanted)
             except KfTrainError:
                 continue  # the streams say what there is to be said
-            except Exception:
+            except Exception:  # noqa: BLE001
                 # The streams would go on without it, and without a feed that ends them.
                 _log.exception("Crashes are not looked for, a fault of airflow-kftrain")
                 continue

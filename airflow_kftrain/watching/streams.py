@@ -6,7 +6,8 @@ list in pages -> watch from its version -> watch ends -> watch on from the last 
                                         -> trouble   -> again, later each time, with chance in it
 
 Only a watch that holds ends the trouble: a list that succeeds between two watches that fail would
-else be asked for every second. What becomes of the objects is for its sink to say. A stream ends only when it is cancelled.
+else be asked for every second. What becomes of the objects is for its sink to say. A stream ends
+only when it is cancelled.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class Stream:
         """One that cannot be taken must not keep the others from being seen."""
         try:
             take(item)
-        except Exception:
+        except Exception:  # noqa: BLE001  # whatever it is
             name = read_text(read_mapping(item.get("metadata")).get("name"))
             _log.exception("%s is passed over, a fault of airflow-kftrain", name)
 

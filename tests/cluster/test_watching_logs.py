@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from airflow_kftrain.local.faults.command import FaultProxy
+from airflow_kftrain.local.faults.command import Fault, FaultProxy
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
-from airflow_kftrain.watching import logs
+from airflow_kftrain.watching import feeds, logs
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import World
@@ -120,3 +121,67 @@ def test_a_triggerer_that_takes_over_says_from_where_it_goes_on(
     ordered = datetime.now(timezone.utc) - timedelta(hours=1)
     asyncio.run(told.watch(order_for(world, job, show_logs="leader", ordered=ordered)))
     assert told.text.count("the pods' logs go on from") == 1
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("follow_logs", [True, False], ids=["stream", "slices"])
+def test_of_what_draws_over_itself_the_last_is_shown_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, follow_logs: bool
+) -> None:
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 1.0)
+    script = r"printf 'line 1 %%\rline 2 %%\rline 3 %%\n'; sleep 6; echo line of the end; sleep 3"
+    job = start(world, pytorch_job({"Master": replica("pytorch", script)}))
+    told = Told()
+    order = order_for(world, job, show_logs="leader")
+    asyncio.run(told.watch(order, follow_logs=follow_logs))
+    assert shown(told) == ["line 3 %", "line of the end"]
+
+
+@pytest.mark.parametrize("follow_logs", [True, False], ids=["stream", "slices"])
+def test_a_log_that_may_not_be_read_is_told_once(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, follow_logs: bool
+) -> None:
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 1.0)
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(logs, "_STEADY_LOOK_SECONDS", 2.0)
+    proxy.add(Fault(resource="pods/log", code=403))
+    job = start(world, pytorch_job({"Master": replica("pytorch", "sleep 8")}))
+    told = Told()
+    outcome = asyncio.run(
+        told.watch(order_for(world, job, show_logs="leader"), follow_logs=follow_logs)
+    )
+    assert outcome.verdict is Verdict.SUCCEEDED
+    assert told.text.count("the fault proxy was asked for this answer") == 1
+    assert proxy.calls["get", "pods/log"] <= 12
+    assert proxy.calls["list", "pods"] <= 20
+
+
+def test_logs_that_are_slow_do_not_keep_others_from_ending(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that does not answer has the logs of many."""
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 0.5)
+    monkeypatch.setattr(feeds, "READS_AT_ONCE", 2)
+    slow = [
+        start(world, pytorch_job({"Master": replica("pytorch", "sleep 60")}, name=f"slow-{number}"))
+        for number in range(3)
+    ]
+    last = start(world, pytorch_job({"Master": replica("pytorch", "sleep 300")}, name="last"))
+
+    async def run() -> float:
+        async with contextlib.AsyncExitStack() as others:
+            for job in slow:
+                order = order_for(world, job, show_logs="leader")
+                await others.enter_async_context(watched(Told(), order))
+            told = Told()
+            async with watched(told, order_for(world, last)) as task:
+                await until(lambda: "Running" in told.text)
+                await asyncio.to_thread(proxy.add, Fault(resource="pods/log", delay=20.0, times=2))
+                before = proxy.calls["get", "pods/log"]
+                await until(lambda: proxy.calls["get", "pods/log"] >= before + 2)
+                await asyncio.to_thread(last.delete)
+                began = asyncio.get_running_loop().time()
+                await asyncio.wait_for(task, 60)
+                return asyncio.get_running_loop().time() - began
+
+    assert asyncio.run(run()) < 5

@@ -250,7 +250,12 @@ def test_an_object_that_cannot_be_taken_does_not_hide_the_others(caplog):
     world = World([(7, ["bad", "a"])], [[("MODIFIED", job("bad", 8)), ("ADDED", job("b", 9))]])
     world.put = put
     stream = follow(world, 100)
-    assert world.words("put", "complete", "list") == [["list"], ["put", "a"], ["complete"], ["put", "b"]]
+    assert world.words("put", "complete", "list") == [
+        ["list"],
+        ["put", "a"],
+        ["complete"],
+        ["put", "b"],
+    ]
     assert stream.synced
     assert stream.problem is None
     assert caplog.text.count("bad is passed over") == 2
