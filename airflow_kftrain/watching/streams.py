@@ -202,11 +202,12 @@ class Stream:
         final = not getattr(error, "retryable", False)
         if self._failing_since is None:
             self._failing_since = now
-        if final or now - self._failing_since >= TOLD_AFTER_SECONDS:
+        asked = _asked(error)
+        if final or max(asked, now - self._failing_since) >= TOLD_AFTER_SECONDS:
             before, self.problem = self.problem, Problem(error, self._failing_since, final)
             if before is None or before.is_final != final:
                 self._sink.changed()
-        return jittered(_SHUT_PAUSE) if final else max(_asked(error), self._pause())
+        return jittered(_SHUT_PAUSE) if final else max(asked, self._pause())
 
     def _pause(self) -> float:
         """Longer each time, until a watch holds."""

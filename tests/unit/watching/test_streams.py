@@ -187,6 +187,7 @@ def test_a_server_that_says_when_to_come_back_is_obeyed():
     world = World([busy, (7, [])])
     follow(world, 100)
     assert world.times("list") == [0, 40]
+    assert world.times("changed") == [0, 40, 40]  # that is long enough to be told of
 
 
 def test_a_missing_right_to_watch_makes_it_list():
