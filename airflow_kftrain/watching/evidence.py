@@ -5,6 +5,7 @@ size and in time, and never a reason to judge otherwise than the job itself says
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from airflow_kftrain.monitoring.failures import Failure, Weight, find_failures
 from airflow_kftrain.monitoring.pods import PodState, read_pod
 from airflow_kftrain.watching.reading import read_tail
 from airflow_kftrain.watching.subscription import Subscription
+
+_log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
 """Seconds, once it is our turn."""
@@ -49,6 +52,8 @@ class Evidence:
                 await asyncio.wait_for(self._gather(verdict), PATIENCE)
         except (KfTrainError, asyncio.TimeoutError):
             return
+        except Exception:  # noqa: BLE001  # a fault of ours must not make a success a failure
+            _log.exception("The evidence cannot be read, a fault of airflow-kftrain")
 
     async def _gather(self, verdict: Verdict) -> None:
         feed = self._watched.feed

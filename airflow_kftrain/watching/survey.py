@@ -93,7 +93,9 @@ class Survey:
             return
         try:
             pods = await self.all_pods()
-        except KfTrainError:
+        except KfTrainError as error:
+            if getattr(error, "retryable", False):
+                self._plan_in(self._course.order.poll_interval)
             return
         if state.phase is not Phase.QUEUED:
             decision = judge(self._course.kind, state, pods)

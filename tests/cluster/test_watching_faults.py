@@ -14,7 +14,7 @@ from airflow_kftrain.job_state import Phase
 from airflow_kftrain.local.faults.command import Fault, FaultProxy
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
-from airflow_kftrain.watching import feeds, streams, watcher
+from airflow_kftrain.watching import evidence, feeds, streams, watcher
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import Job, World
@@ -268,5 +268,36 @@ def test_a_feed_is_kept_for_the_next_and_ends_when_nobody_comes(
         assert proxy.calls[WATCHES] == 1
         hub = feeds.hub_of("cluster")
         await until(lambda: not hub.is_busy, 10)
+
+    asyncio.run(run())
+
+
+def test_a_fault_of_ours_in_the_evidence_changes_no_verdict(
+    world: World,
+    connection: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def read_pod(*_: object) -> None:
+        raise TypeError("never thought of")
+
+    monkeypatch.setattr(evidence, "read_pod", read_pod)
+    job = start(world, pytorch_job({"Master": replica("pytorch", "exit 0")}))
+    outcome = asyncio.run(Told().watch(order_for(world, job)))
+    assert (outcome.verdict, outcome.phase) == (Verdict.SUCCEEDED, Phase.SUCCEEDED)
+    assert "never thought of" in caplog.text
+
+
+def test_pods_that_could_not_be_listed_are_listed_later(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(talks, "PATIENCE", 0.1)
+    proxy.add(Fault(verb="list", resource="pods", code=503, times=4))
+    job = waiting_job(world)
+    told = Told()
+
+    async def run() -> None:
+        async with watched(told, order_for(world, job, poll_interval=1.0)):
+            await until(lambda: told.pods, 30)
 
     asyncio.run(run())
