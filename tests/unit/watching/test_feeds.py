@@ -75,6 +75,10 @@ def test_who_waits_is_woken_by_news_of_his_job_only():
         assert not await is_woken(one)
         feed.put(job("b", "uid-b"))
         assert not await is_woken(one)
+        feed.put(job(version="9", condition="Succeeded"))
+        assert await is_woken(one)
+        feed.put(job(uid="uid-other", version="10", condition="Succeeded"))
+        assert await is_woken(one)
 
     in_a_feed(work)
 
@@ -161,6 +165,61 @@ def test_nothing_is_kept_when_nobody_waits_any_more():
     in_a_feed(work)
 
 
+def leave_unseen(feed):
+    feed.begin()
+    feed.complete()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda feed: feed.put(job("b", "uid-b", condition="Failed")),
+        lambda feed: feed.drop(job("b", "uid-b")),
+        leave_unseen,
+    ],
+    ids=["ended", "deleted", "deleted unseen"],
+)
+def test_pods_of_jobs_that_are_over_are_not_kept(end):
+    async def work(feed, _):
+        feed.put(job("b", "uid-b"))
+        feed.pods.put(pod("w", "b", "Failed", container(ended(3))))
+        assert [each.name for each in feed.pods.of("b")] == ["w"]
+        assert feed.pods.memory_of("b").merged_with([]) == []  # nobody waits for it
+        end(feed)
+        assert feed.pods.of("b") == []
+        feed.put(job("b", "uid-b", condition="Failed"))
+        feed.pods.put(pod("w", "b", "Failed", container(ended(4))))
+        assert feed.pods.of("b") == []
+
+    in_a_feed(work)
+
+
+def test_pods_that_a_new_list_does_not_have_are_in_no_trouble():
+    async def work(feed, one):
+        feed.pods.put(pod("v", "a", "Pending"))
+        feed.pods.put(pod("w", "a", "Pending"))
+        await is_woken(one)
+        feed.pods.begin()
+        feed.pods.put(pod("w", "a", "Pending"))
+        feed.pods.complete()
+        assert [each.name for each in one.pods] == ["w"]
+        assert await is_woken(one)
+
+    in_a_feed(work)
+
+
+def test_the_most_impatient_says_how_often_is_looked_as_long_as_somebody_waits():
+    async def work(feed, one):
+        another = Subscription(feed, "b", "")
+        feed.add(another, 5.0)
+        assert feed.poll_seconds() == 5
+        feed.remove(another)
+        feed.remove(one)
+        assert feed.poll_seconds() == feeds.LONGEST_POLL
+
+    in_a_feed(work)
+
+
 def test_a_failed_pod_is_remembered_as_long_as_somebody_waits():
     async def work(feed, one):
         feed.put(job(condition="Running"))
@@ -242,9 +301,11 @@ def test_orders_of_one_airflow_kind_and_namespace_share_a_feed_and_others_do_not
                 async with feeds.subscribed(other) as another:
                     same.append(another.feed is one.feed)
             assert same == [True, False, False, False, False, False]
-            assert hub_of(None).is_busy
+            hub = hub_of(None)
+            assert hub.is_busy
         await asyncio.sleep(feeds.LINGER_SECONDS + 1)
-        assert not hub_of(None).is_busy
+        assert not hub.is_busy
+        assert hub_of(None) is not hub  # it would keep its loop for ever
 
     run(work())
 
