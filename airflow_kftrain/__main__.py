@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 _HELP = """\
 usage: airflow-kftrain COMMAND ...
@@ -12,26 +13,19 @@ usage: airflow-kftrain COMMAND ...
   render   prints the manifest that a task would submit: airflow-kftrain render --help
   sweep    lists living jobs and their tasks, deletes orphans: airflow-kftrain sweep --help
 """
+_COMMANDS = {
+    "doctor": "airflow_kftrain.commands.doctor",
+    "local": "airflow_kftrain.local.command",
+    "render": "airflow_kftrain.commands.render",
+    "sweep": "airflow_kftrain.commands.sweep",
+}
 
 
 def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
-    if words[:1] == ["local"]:
-        from airflow_kftrain.local.command import main as local
-
-        return local(words[1:])
-    if words[:1] == ["doctor"]:
-        from airflow_kftrain.commands.doctor import main as doctor
-
-        return doctor(words[1:])
-    if words[:1] == ["sweep"]:
-        from airflow_kftrain.commands.sweep import main as sweep
-
-        return sweep(words[1:])
-    if words[:1] == ["render"]:
-        from airflow_kftrain.commands.render import main as render
-
-        return render(words[1:])
+    if words and words[0] in _COMMANDS:
+        code: int = import_module(_COMMANDS[words[0]]).main(words[1:])
+        return code
     asked = words in (["--help"], ["-h"])
     print(_HELP, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2

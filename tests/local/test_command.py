@@ -213,14 +213,22 @@ def _unset(name: str) -> dict[str, str]:
 
 def test_lines_come_at_once_and_a_reader_may_leave(local: Local) -> None:
     local.up()
-    program = "import time\nfor n in range(50): print(n, flush=True); time.sleep(0.1)"
+    go_on = local.temporary / "go-on"
+    program = (
+        "import os, time\n"
+        "print('first', flush=True)\n"
+        f"while not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
+        "for n in range(50): print(n, flush=True); time.sleep(0.01)"
+    )
     with _following(local, program, stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
         assert run.stderr is not None
-        began = time.monotonic()
         assert run.stdout.readline() == "pytorchjob/train created\n"
-        assert time.monotonic() - began < 4
+        # There while the program waits for more to happen.
+        while not run.stdout.readline().endswith("first\n"):
+            assert run.poll() is None
         run.stdout.close()
+        go_on.touch()
         assert run.wait(_PATIENCE) == 1
         assert run.stderr.read() == ""
 
@@ -350,7 +358,8 @@ def test_help_is_printed_where_it_is_asked_for() -> None:
     assert (asked.returncode, asked.stderr) == (0, "")
     assert (nothing.returncode, unknown.returncode) == (2, 2)
     assert asked.stdout == nothing.stderr == unknown.stderr
-    assert "local up" in asked.stdout
+    for command in ("doctor", "local", "render", "sweep"):
+        assert f"airflow-kftrain {command} --help" in asked.stdout
 
 
 @pytest.mark.parametrize("word", ["up", "down", "status"])
