@@ -90,12 +90,15 @@ class _Meeting:
         self._there: dict[str, int] = dict.fromkeys(actions, 0)
         self._done = {point: asyncio.Event() for point in actions}
         self._news = asyncio.Condition()
+        self._error: Exception | None = None
 
     async def meet(self, point: str) -> None:
         async with self._news:
             self._there[point] += 1
             self._news.notify_all()
         await self._done[point].wait()
+        if self._error is not None:
+            raise self._error
 
     async def leave(self) -> None:
         """One that has come to its end is not waited for."""
@@ -108,7 +111,10 @@ class _Meeting:
             async with self._news:
                 while self._there[point] < self._count:
                     await self._news.wait()
-            await action(self._stage)
+            try:
+                await action(self._stage)
+            except Exception as error:  # noqa: BLE001  # each row tells it
+                self._error = error
             self._done[point].set()
 
 
@@ -124,6 +130,10 @@ class Matrix:
     def result(self, row: Row) -> Result:
         return self._results[row.name].result()
 
+    def stop(self) -> None:
+        """Rows that nobody waits for any more are not played to their end."""
+        self._playing.cancel()
+
     async def _play(self) -> None:
         for group, actions in GROUPS.items():
             rows = [row for row in self._rows if row.group == group]
@@ -133,8 +143,10 @@ class Matrix:
                 conductor = asyncio.create_task(meeting.run())
                 # Those that meet are all there at once.
                 turn = asyncio.Semaphore(len(rows) if actions else _AT_ONCE)
-                await asyncio.gather(*(self._play_row(row, meeting, turn) for row in rows))
-                await asyncio.gather(conductor, return_exceptions=True)
+                try:
+                    await asyncio.gather(*(self._play_row(row, meeting, turn) for row in rows))
+                finally:
+                    conductor.cancel()
 
     async def _play_row(self, row: Row, meeting: _Meeting, turn: asyncio.Semaphore) -> None:
         future = self._results[row.name]

@@ -81,7 +81,7 @@ class Play:
     def instances(self, dag: str = "") -> list[TaskInstance]:
         return self.stage.states.get((dag or self.dag, self.run), [])
 
-    async def until(self, *states: str, attempt: int = 1, seconds: float = 120) -> None:
+    async def until(self, *states: str, attempt: int = 1, seconds: float = 240) -> None:
         """Until the task is in one of these states, in that try or a later one."""
 
         def look() -> bool:
@@ -144,7 +144,7 @@ class Play:
 
     # ----- the training
 
-    async def trains(self, count: int = 1, seconds: float = 120) -> None:
+    async def trains(self, count: int = 1, seconds: float = 240) -> None:
         await until(lambda: self.seen().begun >= count, f"training {count} has begun", seconds)
 
     def seen(self) -> Trainings:
@@ -188,7 +188,7 @@ class Play:
         error = ""
         try:
             await self.row.play(self)
-            await self.until(*_FINAL, seconds=150)
+            await self.until(*_FINAL)
         except Exception as problem:  # noqa: BLE001  # of whatever kind, the row has failed
             error = f"{type(problem).__name__}: {problem}"
         leaked = await self._leaks(error)

@@ -172,7 +172,7 @@ async def away(play: Play) -> None:
 async def away_at_submit(play: Play) -> None:
     play.proxy.away(60)
     await play.trigger()
-    await play.trains(seconds=150)
+    await play.trains()
     play.go()
 
 

@@ -43,8 +43,9 @@ _SETTINGS = {
     "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
     "CORE__PARALLELISM": "12",
     "DATABASE__SQL_ALCHEMY_POOL_SIZE": "64",
-    # As it is by default: events are held back for that long, since Airflow loses early ones.
-    "WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
+    # Events are held back for that long, and 2 s, since Airflow loses those that come before it has
+    # seen the end of the worker. By default it is 5; with many rows at once workers end slowly.
+    "WORKERS__MIN_HEARTBEAT_INTERVAL": "8",
 }
 
 
@@ -154,7 +155,7 @@ def _cluster(cluster: LocalCluster) -> Cluster:
     return read_kubeconfig(cluster.kubeconfig)
 
 
-async def until(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+async def until(look: Callable[[], Any], what: str, seconds: float = 240) -> Any:
     """What `look` gives, as soon as it does."""
     end = time.monotonic() + seconds
     while True:

@@ -18,7 +18,7 @@ from tests.e2e.stage import Background, Stage
 
 _KEPT = Path(__file__).parents[2] / "build" / "e2e"
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,10 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     try:
         background.start(stage.open(tasks, connections, ending)).result()
         matrix = Matrix(background, stage, rows)
-        yield matrix
+        try:
+            yield matrix
+        finally:
+            matrix.stop()
         if len(rows) == len(ROWS):
             faults_page.write(ROWS, {row.name: matrix.result(row) for row in ROWS})
     finally:
