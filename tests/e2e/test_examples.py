@@ -50,8 +50,7 @@ class Stage:
         self.airflow = BreakableAirflow(state, _FOLDER, settings, say)
         await self._ending.enter_async_context(self.airflow)
         await until(self._knows_all, "Airflow knows the DAGs")
-        # Some speak of the day for which they run.
-        body = {"dag_run_id": "run", "logical_date": "2026-01-01T00:00:00Z"}
+        body = {"dag_run_id": "run", "logical_date": None}
         for name in EXAMPLES:
             await self.airflow.post(f"dags/{name}/dagRuns", body)
 
