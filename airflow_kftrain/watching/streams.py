@@ -93,9 +93,14 @@ class Stream:
         """Why it lists now and then instead of watching."""
 
     @property
+    def is_shut(self) -> bool:
+        """It brings nothing until something is mended."""
+        return self.problem is not None and self.problem.is_final
+
+    @property
     def shut(self) -> KfTrainError | None:
         """What has to be mended before it can watch."""
-        if self.problem is not None and self.problem.is_final:
+        if self.problem is not None and self.is_shut:
             return self.problem.error
         return self.polls
 

@@ -30,9 +30,12 @@ class Subscription:
 
     @property
     def state(self) -> JobState | None:
-        """None: the feed does not know this job."""
+        """None: the feed does not know this job, or what it knows is of the past, since it may
+        look no more."""
         if self.last_words is not None:
             return self.last_words
+        if self.feed.jobs_stream.is_shut:
+            return None
         entry = self.feed.entries.get(self.name)
         if entry is None or self.uid not in ("", entry.uid):
             return None
@@ -40,8 +43,8 @@ class Subscription:
 
     @property
     def pods(self) -> list[PodState]:
-        """Those in trouble."""
-        return self.feed.pods.of(self.name)
+        """Those in trouble; none where nobody may look any more whether they still are."""
+        return [] if self.feed.pods_stream.is_shut else self.feed.pods.of(self.name)
 
     @property
     def memory(self) -> Memory:

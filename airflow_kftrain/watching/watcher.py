@@ -146,7 +146,7 @@ class _Watch:
         found = self._subscription.state
         if found is None and self._may_ask and self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + self._course.order.poll_interval
-            found = await self._ask()
+            found = await self._ask_again()
         if found is not None:
             self._see(found)
 
@@ -166,6 +166,18 @@ class _Watch:
         problem = self._subscription.feed.jobs_stream.problem
         since = problem.since if problem and self._is_away else self._silent_since
         return inf if since is None else since + LONGEST_AWAY
+
+    async def _ask_again(self) -> JobState | None:
+        """As `_ask`; but a right that was there and is taken away may be given back, and the job
+        goes on meanwhile."""
+        try:
+            return await self._ask()
+        except ClusterError as error:
+            if self._state is None:
+                raise
+            self._silence = str(error)
+            self._silent_since = self._silent_since or self._loop.time()
+            return None
 
     async def _ask(self) -> JobState | None:
         """Raises what no waiting heals."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -167,6 +168,33 @@ def test_a_server_that_forbids_everything_for_a_while_is_borne(
             await until(lambda: "Running" in told.text)
             await in_thread(end, job)
             return await asyncio.wait_for(task, 20)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+
+
+@pytest.mark.parametrize("verbs", [("list", "watch"), ("*",)], ids=["list and watch", "all"])
+def test_rights_that_are_taken_away_meanwhile_end_nothing_and_hide_no_end(
+    world: World, proxy: FaultProxy, verbs: tuple[str, ...]
+) -> None:
+    job = waiting_job(world)
+    told = Told()
+
+    def take_away() -> None:
+        for verb in verbs:
+            proxy.add(Fault(verb=verb, resource="pytorchjobs", code=403))
+        while not proxy.cut():
+            time.sleep(0.1)
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
+            await until(lambda: "Running" in told.text and proxy.calls[WATCHES])
+            await in_thread(take_away)
+            await until(lambda: "every 1 s" in told.text)
+            if "*" in verbs:
+                await until(lambda: proxy.calls[GETS] > 2)
+                await in_thread(proxy.clear)
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 30)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
 

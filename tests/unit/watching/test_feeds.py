@@ -5,12 +5,14 @@ from itertools import product
 
 import pytest
 
+from airflow_kftrain.errors import Forbidden
 from airflow_kftrain.job_state import Phase
 from airflow_kftrain.kinds import JobReference
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import WatchOrder
 from airflow_kftrain.watching import feeds, pods
 from airflow_kftrain.watching.feeds import Feed, FeedKey, Hub, hub_of
+from airflow_kftrain.watching.streams import Problem
 from airflow_kftrain.watching.subscription import Subscription
 from tests.unit.monitoring.samples import at, container, ended
 from tests.unit.watching.virtual_time import run
@@ -135,6 +137,23 @@ def test_another_job_of_that_name_is_not_his():
         assert one.state is None
         feed.drop(job(uid="uid-other", condition="Succeeded"))
         assert one.state is None
+
+    in_a_feed(work)
+
+
+def test_what_nobody_may_look_at_any_more_is_not_known():
+    async def work(feed, one):
+        feed.put(job(condition="Running"))
+        feed.pods.put(pod(phase="Pending"))
+        assert one.state is not None
+        assert one.pods
+        for is_final in (False, True):
+            problem = Problem(Forbidden("list jobs", "no right"), 0.0, is_final)
+            feed.jobs_stream.problem = feed.pods_stream.problem = problem
+            assert (one.state is None) is is_final
+            assert (one.pods == []) is is_final
+        feed.drop(job(condition="Succeeded"))
+        assert one.state.phase is Phase.SUCCEEDED
 
     in_a_feed(work)
 
