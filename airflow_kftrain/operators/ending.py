@@ -22,6 +22,7 @@ from airflow_kftrain.job_state import Phase
 from airflow_kftrain.manifests.identity import DELIVERED_ANNOTATION
 from airflow_kftrain.messages import Outcome, WatchOrder
 from airflow_kftrain.monitoring.decisions import Verdict
+from airflow_kftrain.operators.results import NotStorable, storable
 from airflow_kftrain.ownership import Claim, read_claim
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def _result(raw: str, required: bool, log: Logger) -> Any:
         problem = "The training left no result: nothing was written to $KFTRAIN_RESULT_FILE."
     else:
         try:
-            return json.loads(raw)
-        except ValueError as error:
+            return storable(json.loads(raw))
+        except (ValueError, RecursionError) as error:
             problem = _unreadable(raw, error)
             log.warning("::group::What the training left as its result")
             log.warning("%s", raw)
@@ -101,7 +102,11 @@ def _result(raw: str, required: bool, log: Logger) -> Any:
     return None
 
 
-def _unreadable(raw: str, error: ValueError) -> str:
+def _unreadable(raw: str, error: ValueError | RecursionError) -> str:
+    if isinstance(error, NotStorable):
+        return f"Airflow cannot store the result: {error}"
+    if isinstance(error, RecursionError):
+        return "The result cannot be read: it is nested too deeply."
     if len(raw.encode("utf-8", "replace")) >= _LONGEST_RESULT:
         return (
             f"The result is cut: Kubernetes keeps {_LONGEST_RESULT} bytes of it. Write what is "
