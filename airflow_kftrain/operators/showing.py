@@ -40,7 +40,8 @@ def _masked(value: Any) -> Any:
         return {**masked, "value": _HIDDEN} if hidden else masked
     if isinstance(value, list | tuple):
         return [_masked(item) for item in value]
-    return value
+    # One by one, since Airflow does not look deeper than five levels.
+    return redacted(value) if isinstance(value, str) else value
 
 
 def show_manifest(manifest: Mapping[str, Any], log: Logger) -> None:

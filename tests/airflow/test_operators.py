@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk.log import mask_secret
 from kubernetes.client import models as k8s
 
 from airflow_kftrain import (
@@ -384,6 +385,18 @@ def test_secrets_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ]["containers"]
     assert container["env"][0] == {"name": "WANDB_API_KEY", "value": "***"}
     assert container["env"][1] == {"name": "EPOCHS", "value": "3"}
+
+
+def test_what_airflow_knows_to_be_secret_is_not_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """However deep it stands, and whatever the variable is called."""
+    mask_secret("of-a-connection")
+    env = {"DATABASE": "postgres://of-a-connection@db"}
+    PyTorchJobOperator(task_id="t", image="i", workers=0, env=env).dry_run()
+    printed = capsys.readouterr().out
+    assert "of-a-connection" not in printed
+    assert "postgres://***@db" in printed
 
 
 # Errors in Airflow's words
