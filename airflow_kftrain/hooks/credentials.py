@@ -76,6 +76,34 @@ def shown_server(host: str, connection: str | None) -> str:
     return f"{place} ({_named(connection)})"
 
 
+def check_address(host: str, connection: str | None) -> None:
+    """Client libraries fail in all ways with an address that is none, and show it. Raises
+    BadConnection."""
+    try:
+        parts = urlsplit(host)
+        names_host = bool(parts.hostname and parts.hostname.encode("idna"))
+        _ = parts.port
+    except ValueError:
+        names_host = False
+    if names_host and parts.scheme in ("http", "https"):
+        return
+    raise BadConnection(
+        f"use {_named(connection)}",
+        "what it says of its server is no address",
+        advice="Write one like https://kubernetes.example.com:6443.",
+    )
+
+
+def unsendable(connection: str | None) -> ClusterError:
+    """For what a client library cannot even send. It is not quoted: it may hold the token."""
+    return BadConnection(
+        f"use {_named(connection)}",
+        "no request can be made of what it says",
+        advice="Neither its server may have a user's name in it, nor its token line breaks or "
+        "other than plain letters.",
+    )
+
+
 def _named(connection: str | None) -> str:
     return f"Airflow connection {connection}" if connection else "no Airflow connection"
 
@@ -84,14 +112,19 @@ def request_headers(content_type: str) -> dict[str, str]:
     return {"Accept": "application/json", "Content-Type": content_type, "User-Agent": USER_AGENT}
 
 
+_UNREADABLE = (ValueError, TypeError, AttributeError, KeyError)
+"""What client libraries raise over a text, a list, or a user who is a word."""
+
+
 def bad_connection(connection: str | None, error: Exception) -> ClusterError:
     """For whatever is raised while credentials are made of a connection."""
     kind = type(error).__name__
     if kind == "AirflowNotFoundException":
         problem, advice = "there is no such connection", "Make it, of the type Kubernetes."
-    elif "YAML" in kind or "Scanner" in kind or "Parser" in kind or isinstance(error, ValueError):
+    elif "YAML" in kind or "Scanner" in kind or "Parser" in kind or isinstance(error, _UNREADABLE):
         # Such an error quotes what it could not read: a kubeconfig, with its tokens.
-        problem, advice = "its kubeconfig cannot be read", "It has to be YAML or JSON."
+        problem = "its kubeconfig cannot be read"
+        advice = "It has to be YAML or JSON, as `kubectl config view --raw` shows it."
     else:
         problem, advice = one_line(f"{kind}: {error}"), "Correct it, then try again."
     found = BadConnection(f"use {_named(connection)}", problem, advice=advice)

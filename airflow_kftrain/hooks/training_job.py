@@ -210,21 +210,33 @@ class TrainingJobHook:
 
         client = self._client()
         try:
-            response = _request(client, call, seconds)
+            response = self._request(client, call, seconds)
             if response.status == 401:
                 response.close()
                 self._forget(client)
-                response = _request(self._client(), call, seconds)
+                response = self._request(self._client(), call, seconds)
             with contextlib.closing(response):
                 yield response
         except (HTTPError, OSError) as error:
             raise unreachable(call, self.server(), error) from error
+
+    def _request(self, client: Any, call: Call, seconds: float | None) -> Any:
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return _request(client, call, seconds)
+        except HTTPError:
+            raise
+        except ValueError:  # it may quote the token
+            raise credentials.unsendable(self.connection) from None
 
     def _client(self) -> Any:
         with self._lock:
             if self._held is None:
                 try:
                     self._held = _connect(self.connection)
+                except ClusterError:
+                    raise
                 except Exception as error:
                     raise credentials.bad_connection(self.connection, error) from error
             return self._held
@@ -245,6 +257,7 @@ class TrainingJobHook:
 def _connect(connection: str | None) -> Any:
     hook = _cncf_hook(connection)
     client = hook.get_conn()
+    credentials.check_address(client.configuration.host, connection)
     if (
         credentials.is_on(hook.conn_extras, "disable_verify_ssl")
         and client.configuration.verify_ssl

@@ -244,15 +244,25 @@ class AsyncTrainingJobHook:
 
         client = await self._client()
         try:
-            response = await client.request(call, seconds)
+            response = await self._request(client, call, seconds)
             if response.status == 401:
                 response.close()
                 client = await _clients().renewed(self.connection, client)
-                response = await client.request(call, seconds)
+                response = await self._request(client, call, seconds)
             async with response:
                 yield response, client
         except (ClientError, asyncio.TimeoutError, OSError) as error:
             raise unreachable(call, client.server, error) from error
+
+    async def _request(self, client: _Client, call: Call, seconds: float | None) -> Any:
+        from aiohttp import ClientError
+
+        try:
+            return await client.request(call, seconds)
+        except ClientError:
+            raise
+        except ValueError:  # it may quote the token
+            raise credentials.unsendable(self.connection) from None
 
     async def _read(self, call: Call, response: Any, client: _Client) -> Answer:
         body = Body(call)
@@ -407,7 +417,11 @@ async def _connect(connection: str | None) -> _Client:
         # latest when the loop ends.
         keeper, last_turns = hook.get_conn(), _last_turns()
         await last_turns.__anext__()
-        return _Client((keeper, last_turns), await keeper.__aenter__(), extras, connection)
+        api_client = await keeper.__aenter__()
+        credentials.check_address(api_client.configuration.host, connection)
+        return _Client((keeper, last_turns), api_client, extras, connection)
+    except ClusterError:
+        raise
     except Exception as error:
         raise credentials.bad_connection(connection, error) from error
 

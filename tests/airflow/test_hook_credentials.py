@@ -361,14 +361,23 @@ def test_a_context_that_is_not_there(
     assert "other" in refused(hook_of())
 
 
-@pytest.mark.parametrize("broken", [f"users: [{{token: {HUSH}", f"token: {HUSH}\n - x: {HUSH}"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        f"users: [{{token: {HUSH}",
+        f"token: {HUSH}\n - x: {HUSH}",
+        HUSH,
+        f"[{HUSH}]",
+        "5",
+    ],
+)
 def test_a_kubeconfig_that_cannot_be_read_is_not_quoted(
     hook_of: Hooks, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     set_connection(monkeypatch, kube_config=broken)
     assert refused(hook_of()) == (
         "cannot use Airflow connection cluster: its kubeconfig cannot be read. It has to be YAML "
-        "or JSON."
+        "or JSON, as `kubectl config view --raw` shows it."
     )
 
 

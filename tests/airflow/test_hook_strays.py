@@ -6,11 +6,12 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from traceback import format_exception
 from typing import Any
 
 import pytest
 
-from airflow_kftrain.errors import ClusterError, NotServed
+from airflow_kftrain.errors import BadConnection, ClusterError, NotServed
 from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.kinds import PYTORCH_JOB
 from tests.cluster.hooks import CONNECTION, Looped, meanwhile, set_connection
@@ -92,6 +93,38 @@ def test_a_name_that_nobody_knows_is_told(stray: Any, monkeypatch: pytest.Monkey
         "the name in http://cluster.invalid:1 (Airflow connection cluster) is not known. Check "
         "the address in the connection, and that this process can resolve it."
     )
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "",
+        "hush.example",
+        "ftp://example/hush",
+        "http://[hush",
+        "http://example:hush",
+        f"http://{'a' * 70}.example/hush",
+    ],
+)
+def test_what_is_no_address_is_told(
+    stray: Any, monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    _lead_to(monkeypatch, server)
+    assert _told(stray).startswith("cannot use Airflow connection cluster: what it says of its ")
+
+
+def test_a_token_that_cannot_be_sent_is_told_and_not_quoted(
+    stray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one with a line break, from a file."""
+    with _stranger(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as port:
+        config = _kubeconfig_of(f"http://127.0.0.1:{port}")
+        config["users"][0]["user"]["token"] = "hush\nhush"
+        set_connection(monkeypatch, kube_config=json.dumps(config))
+        with pytest.raises(BadConnection) as caught:
+            stray.get(PYTORCH_JOB, "ml", "job")
+        assert "no request can be made of what it says" in str(caught.value)
+        assert "hush" not in "".join(format_exception(caught.value))
 
 
 def test_a_server_without_tls_is_told(stray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
