@@ -3,7 +3,7 @@ of the job. Nowhere else are errors of this package translated into Airflow's.""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -44,10 +44,14 @@ def as_airflow_says() -> Iterator[None]:
     try:
         yield
     except KfTrainError as error:
-        # A program that fetches tokens may fail for a while only.
-        if isinstance(error, _PERMANENT) and not getattr(error, "retryable", False):
+        if _is_permanent(error):
             raise exceptions().AirflowFailException(str(error)) from error
         raise exceptions().AirflowException(str(error)) from error
+
+
+def _is_permanent(error: BaseException) -> bool:
+    # A program that fetches tokens may fail for a while only.
+    return isinstance(error, _PERMANENT) and not getattr(error, "retryable", False)
 
 
 def tell(outcome: Outcome, log: Logger) -> None:
@@ -229,6 +233,27 @@ def retry_remains(context: Mapping[str, Any]) -> bool:
     instance: Any = context["ti"]
     task: Any = context["task"]
     return bool(task.retries) and instance.try_number <= (instance.max_tries or 0)
+
+
+@contextmanager
+def left_to_a_retry(
+    context: Mapping[str, Any], log: Logger, withdraw: Callable[[], None]
+) -> Iterator[None]:
+    """While there may be a job and no verdict on it: whatever goes wrong then, it is deleted unless
+    a retry goes on with it. The execution timeout ends it in any case."""
+    known = exceptions()
+    try:
+        yield
+    except known.TaskDeferred:
+        raise
+    except BaseException as error:
+        final = _is_permanent(error) or isinstance(error, known.AirflowTaskTimeout)
+        if final or not retry_remains(context):
+            try:
+                withdraw()
+            except KfTrainError as trouble:
+                log.warning("Cannot make sure that no job of this try goes on: %s", trouble)
+        raise
 
 
 def left_behind(order: WatchOrder, context: Mapping[str, Any], log: Logger) -> NoReturn:

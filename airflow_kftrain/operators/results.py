@@ -1,7 +1,7 @@
 """What a training may leave as its result: not all that is JSON to Python can be an XCom.
 
-What Airflow cannot store fails the task only after it has ended well, when its job is gone: so it is
-found before.
+What Airflow cannot store would fail the task after all has gone well, when the job is deleted: so
+it is found before.
 """
 
 from __future__ import annotations

@@ -88,6 +88,7 @@ def submit_for(
     """The operator's job, running for this try; its XComs are stored."""
     from airflow_kftrain.hooks.training_job import TrainingJobHook
     from airflow_kftrain.manifests import build_manifest
+    from airflow_kftrain.operators.ending import left_to_a_retry
 
     instance = context["ti"]
     hook = TrainingJobHook(settings.connection)
@@ -102,9 +103,11 @@ def submit_for(
         metadata["annotations"][UNATTENDED_ANNOTATION] = "true"
     show_manifest(manifest, operator.log)
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
-    found = _Submission(hook, kind, manifest, owner, settings.lifecycle, operator.log).job()
-    keeper = keeper_for(instance, settings.links, kind, found, operator.log)
-    announce(keeper, kind.api_version)
+    submission = _Submission(hook, kind, manifest, owner, settings.lifecycle, operator.log)
+    with left_to_a_retry(context, operator.log, submission.withdraw):
+        found = submission.job()
+        keeper = keeper_for(instance, settings.links, kind, found, operator.log)
+        announce(keeper, kind.api_version)
     deadline = deadline_of(instance, operator.execution_timeout)
     ended = read_state(kind, found).phase.is_final
     return Submitted(keeper.job, kind, owner, deadline, keeper, ended)
@@ -171,17 +174,34 @@ class _Submission:
 
     def job(self) -> dict[str, Any]:
         """The one that runs for this try: of a try before it, or a new one."""
-        selector = f"{IDENTITY_LABEL}={self._owner.identity}"
-        predecessors = list(self._hook.list(self._kind, self._namespace, selector))
         adopted = None
         # The newest first: there is more than one only if something went wrong.
-        for resource in sorted(predecessors, key=created_at, reverse=True):
+        for resource in sorted(self._of_all_tries(), key=created_at, reverse=True):
             adopted = self._settle(resource, adopted) or adopted
         if adopted is not None:
             return adopted
         created: dict[str, Any] = self._hook.submit(self._kind, self._manifest)
         self._log.info("Created %s %s.", self._kind.kind, _place(created))
         return created
+
+    def withdraw(self) -> None:
+        """Delete what lives for this try, also where the answer to its creation was lost."""
+        for resource in self._of_all_tries():
+            for current in self._looks(resource):
+                claim = read_claim(current)
+                final = read_state(self._kind, current).phase.is_final
+                if claim.owner != self._owner or claim.terminating or final:
+                    break
+                try:
+                    self._delete(claim)
+                except Conflict:
+                    continue  # it has changed since it was read
+                self._log.info("Deleted %s %s.", self._kind.kind, _place(current))
+                break
+
+    def _of_all_tries(self) -> list[dict[str, Any]]:
+        selector = f"{IDENTITY_LABEL}={self._owner.identity}"
+        return list(self._hook.list(self._kind, self._namespace, selector))
 
     def _settle(
         self, resource: dict[str, Any], adopted: dict[str, Any] | None
@@ -253,15 +273,7 @@ class _Submission:
             claim.owner.try_number,
         )
         if not claim.terminating:
-            self._hook.delete(
-                self._kind,
-                self._namespace,
-                claim.name,
-                uid=claim.uid,
-                resource_version=claim.resource_version,
-                # With its pods: two trainings must never write into one folder.
-                foreground=True,
-            )
+            self._delete(claim)
         end = time.monotonic() + _UNTIL_GONE.total_seconds()
         while self._is_there(claim):
             if time.monotonic() > end:
@@ -271,6 +283,17 @@ class _Submission:
                     advice="Look at its finalizers and at its pods: a node may be lost.",
                 )
             time.sleep(1)
+
+    def _delete(self, claim: Claim) -> None:
+        self._hook.delete(
+            self._kind,
+            self._namespace,
+            claim.name,
+            uid=claim.uid,
+            resource_version=claim.resource_version,
+            # With its pods: two trainings must never write into one folder.
+            foreground=True,
+        )
 
     def _is_there(self, claim: Claim) -> bool:
         place = (self._kind, self._namespace, claim.name)

@@ -210,25 +210,22 @@ class BaseTrainingJobOperator(BaseOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> Any:
-        from airflow_kftrain.operators.ending import delete, left_behind
+        from airflow_kftrain.operators.ending import delete, left_behind, left_to_a_retry
         from airflow_kftrain.operators.submission import submit_for
 
         settings = self._settings()
         submitted = submit_for(self, context, settings)
-        if not self.wait_for_completion:
-            return None
         order = submitted.order(settings, show_logs=settings.logs.waiting)
         if self._killed:
             left_behind(order, context, self.log)
-        # There is nothing to wait for where the job of a try before is over; and a worker that
-        # defers for a moment only may be taken for dead by Airflow.
-        if self.deferrable and not submitted.ended:
-            self._defer(submitted, settings, order.deadline)
-        try:
+        if not self.wait_for_completion:
+            return None
+        with left_to_a_retry(context, self.log, lambda: delete(order, self.log)):
+            # There is nothing to wait for where the job of a try before is over; and a worker that
+            # defers for a moment only may be taken for dead by Airflow.
+            if self.deferrable and not submitted.ended:
+                self._defer(submitted, settings, order.deadline)
             outcome = self._wait(submitted, order)
-        except exceptions().AirflowTaskTimeout:
-            delete(order, self.log)
-            raise
         if outcome is None:
             left_behind(order, context, self.log)
         return self._conclude(context, order, outcome)

@@ -15,6 +15,7 @@ import pytest
 
 from airflow_kftrain import Lifecycle, Links, Pod, Replica, TrainJobOperator
 from airflow_kftrain.airflow_compat import exceptions
+from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
 from airflow_kftrain.ownership import TaskState, read_claim
 from tests.cluster.operated import (
@@ -330,6 +331,58 @@ def test_a_worker_that_is_ended_leaves_its_job_only_to_a_retry(
         assert not read_claim(operated.job()).terminating
     else:
         eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("where", ["the XCom", "the deferral"])
+@pytest.mark.parametrize("error", [RuntimeError, ERRORS.AirflowTaskTimeout])
+def test_a_task_that_fails_before_it_waits_leaves_its_job_only_to_a_retry(
+    operated: Operated,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    where: str,
+    retries: int,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("Airflow does not answer")
+
+    instance = Instance(retries=retries)
+    task = operator(FOR_EVER, retries=retries, pod=QUICK, deferrable=True)
+    if where == "the XCom":
+        monkeypatch.setattr(instance, "xcom_push", fail)
+    else:
+        monkeypatch.setattr("airflow_kftrain.links.link_templates", fail)
+    with pytest.raises(error):
+        execute(task, instance)
+    if retries and error is RuntimeError:
+        assert not read_claim(operated.job()).terminating
+    else:
+        eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+def test_a_job_whose_creation_nobody_heard_of_is_withdrawn(
+    operated: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_kftrain.hooks.talks.SUBMIT_PATIENCE", 0.0)
+    unheard = Fault(verb="create", resource="pytorchjobs", cut=0)
+    with running(FaultProxy(operated.world.target.kubeconfig, unheard)) as proxy:
+        operated.connect(str(proxy.kubeconfig), monkeypatch)
+        with pytest.raises(ERRORS.AirflowException, match="broke without an answer"):
+            execute(operator(FOR_EVER, pod=QUICK), Instance())
+        assert proxy.calls["create", "pytorchjobs"] == 1
+        assert proxy.calls["delete", "pytorchjobs"] == 1
+    eventually(lambda: operated.jobs() == [], operated.jobs)
+
+
+def test_a_task_that_was_ended_while_it_submitted_leaves_no_job_that_nobody_waits_for(
+    operated: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _airflow_says(monkeypatch, "failed")
+    task = operator(FOR_EVER, wait_for_completion=False, pod=QUICK)
+    task.on_kill()
+    with pytest.raises(ERRORS.AirflowException, match="is being ended"):
+        execute(task, Instance())
+    eventually(lambda: operated.jobs() == [], operated.jobs)
 
 
 @modes
