@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
-from airflow_kftrain.errors import BadConnection, ClusterError, Forbidden, NotFound, NotServed
+from airflow_kftrain.errors import BadConnection, Forbidden, KfTrainError, NotFound, NotServed
 from airflow_kftrain.hooks import api_calls, permissions
 from airflow_kftrain.hooks.permissions import Permission
 from airflow_kftrain.hooks.training_job import TrainingJobHook
@@ -79,7 +79,7 @@ class _Examination:
             yield from self._of_rights()
             yield from self._of_webhooks()
             yield self._of_kueue()
-        except ClusterError as error:
+        except KfTrainError as error:  # no legal name among them
             yield Finding(_BAD, str(error))
 
     def _of_namespace(self) -> Finding:

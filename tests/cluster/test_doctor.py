@@ -64,6 +64,12 @@ def test_a_namespace_that_is_not_there_has_to_be_made(run: Run, world: World) ->
     )
 
 
+def test_a_namespace_that_is_no_name_is_told(run: Run) -> None:
+    code, lines = run("--namespace", "A/B")
+    assert code == 1
+    assert lines[-1].startswith("FAIL  namespace: not a legal name, got 'A/B'.")
+
+
 def test_a_connection_that_cannot_be_used_ends_the_examination(
     run: Run, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
