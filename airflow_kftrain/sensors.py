@@ -14,7 +14,7 @@ from airflow_kftrain.airflow_compat import (
     heartbeat_interval,
     is_unmapping,
 )
-from airflow_kftrain.errors import InvalidSpec
+from airflow_kftrain.errors import ClusterError, InvalidSpec
 from airflow_kftrain.kinds import KINDS, JobKind, JobReference, find_kind
 from airflow_kftrain.specs.later import LATER, mask
 from airflow_kftrain.specs.timeouts import Timeouts
@@ -96,12 +96,15 @@ class TrainingJobSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         from airflow_kftrain.operators.ending import as_airflow_says
+        from airflow_kftrain.operators.submission import deadline_of
 
         if not self.deferrable:
             return super().execute(context)
         with as_airflow_says():
             order = self._order()
-        return self._defer(order)
+        # On the worker Airflow sees to it itself.
+        deadline = deadline_of(context["ti"], self.execution_timeout)
+        return self._defer(order._replace(deadline=deadline))
 
     def _defer(self, order: WatchOrder) -> None:
         from airflow_kftrain.triggers.training_job import TrainingJobTrigger
@@ -123,7 +126,13 @@ class TrainingJobSensor(BaseSensorOperator):
         with as_airflow_says():
             order = self._order()
             hook = TrainingJobHook(order.connection)
-            found = hook.get(order.kind, order.job.namespace, order.job.name)
+            try:
+                found = hook.get(order.kind, order.job.namespace, order.job.name)
+            except ClusterError as error:
+                if not error.retryable:
+                    raise
+                self.log.warning("%s The job may well go on; waiting for the cluster.", error)
+                return False
             if found is None or not read_state(order.kind, found).phase.is_final:
                 return False
         outcome = Waiting(order, self.log.info, None).watch()
@@ -144,6 +153,8 @@ class TrainingJobSensor(BaseSensorOperator):
         if outcome.verdict is Verdict.SUCCEEDED:
             return
         report = outcome.report or outcome.words
+        if outcome.verdict is Verdict.TIMED_OUT:
+            raise exceptions().AirflowTaskTimeout(report)
         if outcome.phase is not None and outcome.phase.is_final:
             # It stays as it is, however often one looks.
             raise exceptions().AirflowFailException(report)

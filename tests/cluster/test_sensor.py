@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_kftrain import TrainingJobSensor
 from airflow_kftrain.airflow_compat import exceptions
+from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 from tests.cluster.jobs import pytorch_job, replica
-from tests.cluster.operated import Operated, event_of
+from tests.cluster.operated import Instance, Operated, event_of
+from tests.cluster.v1 import FOR_EVER
 from tests.cluster.world import World
 
 ERRORS = exceptions()
@@ -32,9 +35,9 @@ def sensor(**more: Any) -> TrainingJobSensor:
 def run(task: TrainingJobSensor) -> Any:
     """On the worker; or there, in a triggerer and on a worker again."""
     if not task.deferrable:
-        return TrainingJobSensor.execute.__wrapped__(task, {})  # type: ignore[attr-defined]
+        return TrainingJobSensor.execute.__wrapped__(task, {"ti": Instance()})  # type: ignore[attr-defined]
     with pytest.raises(ERRORS.TaskDeferred) as caught:
-        TrainingJobSensor.execute.__wrapped__(task, {})  # type: ignore[attr-defined]
+        TrainingJobSensor.execute.__wrapped__(task, {"ti": Instance()})  # type: ignore[attr-defined]
     waits = caught.value
     return task.resume_execution(waits.method_name, {"event": event_of(waits)}, {})
 
@@ -90,9 +93,50 @@ def test_a_deferred_sensor_waits_for_a_job_that_comes_later(world: World) -> Non
 
 
 def run_deferred(task: TrainingJobSensor) -> None:
-    TrainingJobSensor.execute.__wrapped__(task, {})  # type: ignore[attr-defined]
+    TrainingJobSensor.execute.__wrapped__(task, {"ti": Instance()})  # type: ignore[attr-defined]
 
 
 def test_waiting_ends_with_airflows_timeout(world: World) -> None:
     with pytest.raises(ERRORS.AirflowSensorTimeout):
         run(sensor(timeout=0.5))
+
+
+def test_the_execution_timeout_holds_while_it_is_deferred_and_leaves_the_job(
+    world: World, operated: Operated
+) -> None:
+    world.start(pytorch_job({"Master": replica("pytorch", FOR_EVER)}))
+    with pytest.raises(ERRORS.AirflowTaskTimeout, match="execution timeout"):
+        run(sensor(deferrable=True, execution_timeout=timedelta(seconds=4)))
+    assert "deletionTimestamp" not in operated.job()["metadata"]
+
+
+def test_the_execution_timeout_holds_where_there_is_no_job(world: World) -> None:
+    with pytest.raises(ERRORS.AirflowTaskTimeout, match="execution timeout"):
+        run(sensor(deferrable=True, execution_timeout=timedelta(seconds=3)))
+
+
+def test_a_worker_that_waits_outlasts_a_cluster_that_is_away(
+    world: World,
+    operated: Operated,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world.start(pytorch_job({"Master": replica("pytorch")}))
+    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 0.0)
+    away = Fault(verb="get", resource="pytorchjobs", code=503, times=2)
+    with running(FaultProxy(world.target.kubeconfig, away)) as proxy:
+        operated.connect(str(proxy.kubeconfig), monkeypatch)
+        assert run(sensor()) is None
+        assert away.hits == 2
+    assert "waiting for the cluster" in capsys.readouterr().out
+
+
+def test_what_waiting_does_not_heal_fails_at_once(
+    world: World, operated: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = Fault(verb="get", resource="pytorchjobs", code=403)
+    with running(FaultProxy(world.target.kubeconfig, refusing)) as proxy:
+        operated.connect(str(proxy.kubeconfig), monkeypatch)
+        with pytest.raises(ERRORS.AirflowFailException):
+            run(sensor())
+        assert refusing.hits == 1
