@@ -100,6 +100,15 @@ def settle(claim: Claim, state: JobState, owner: Owner, digest: str, *, reattach
     return Course.REPLACE if state.phase in (Phase.FAILED, Phase.GONE) else Course.ADOPT
 
 
+def is_superseded(claim: Claim, owner: Owner, started: datetime | None) -> bool:
+    """Whether the job is a newer try's, so that the try `owner`, which began at `started`, is over
+    without knowing it: its worker was frozen, say. In a run that was deleted and made anew the
+    tries count from 1 again; what is left of the former run is older than they are."""
+    if claim.owner.identity != owner.identity or claim.owner.try_number <= owner.try_number:
+        return False
+    return started is not None and claim.created is not None and claim.created >= started
+
+
 def may_kill(claim: Claim, state: JobState, uid: str, owner: str) -> bool:
     """Whether the try `owner` may delete the job because its task was ended from outside. The
     task's own state has to be asked before (watching/ending.py does)."""

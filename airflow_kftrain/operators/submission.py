@@ -29,7 +29,7 @@ from airflow_kftrain.operators.showing import (
     keeper_for,
     show_manifest,
 )
-from airflow_kftrain.ownership import Claim, Course, read_claim, settle
+from airflow_kftrain.ownership import Claim, Course, is_superseded, read_claim, settle
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
@@ -103,7 +103,9 @@ def submit_for(
         metadata["annotations"][UNATTENDED_ANNOTATION] = "true"
     show_manifest(manifest, operator.log)
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
-    submission = _Submission(hook, kind, manifest, owner, settings.lifecycle, operator.log)
+    submission = _Submission(
+        hook, kind, manifest, owner, settings.lifecycle, operator.log, instance.start_date
+    )
     with left_to_a_retry(context, operator.log, submission.withdraw):
         found = submission.job()
         keeper = keeper_for(instance, settings.links, kind, found, operator.log)
@@ -162,6 +164,7 @@ class _Submission:
         owner: Owner,
         lifecycle: Lifecycle,
         log: Logger,
+        started: datetime | None,
     ) -> None:
         self._hook = hook
         self._kind = kind
@@ -169,6 +172,7 @@ class _Submission:
         self._owner = owner
         self._lifecycle = lifecycle
         self._log = log
+        self._started = started
         self._namespace: str = manifest["metadata"]["namespace"]
         self._digest: str = manifest["metadata"]["annotations"][DIGEST_ANNOTATION]
 
@@ -209,6 +213,8 @@ class _Submission:
         """The job, if it is adopted now."""
         for current in self._looks(resource):
             claim = read_claim(current)
+            if is_superseded(claim, self._owner, self._started):
+                raise self._superseded(claim)
             state = read_state(self._kind, current)
             course = settle(
                 claim, state, self._owner, self._digest, reattach=self._lifecycle.reattach
@@ -224,6 +230,14 @@ class _Submission:
             except Conflict:
                 continue  # it has changed since it was read
         return None  # it is gone
+
+    def _superseded(self, claim: Claim) -> ClusterError:
+        return ClusterError(
+            f"run a {self._kind.kind} for try {self._owner.try_number}",
+            f"try {claim.owner.try_number} of the task has begun in the meantime, and has one",
+            advice="Airflow has given this try up; its worker may have been frozen.",
+            reason="Superseded",
+        )
 
     def _looks(self, resource: dict[str, Any]) -> Iterator[dict[str, Any]]:
         name = resource["metadata"]["name"]

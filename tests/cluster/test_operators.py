@@ -235,6 +235,29 @@ def test_a_retry_that_waits_looks_after_a_job_that_was_not_waited_for(operated: 
     assert (claim.owner.ti_id, claim.unattended) == (retry.id, False)
 
 
+@pytest.mark.parametrize("asks_for", ["the same", "something else"])
+def test_a_try_that_comes_late_leaves_the_job_of_a_newer_one(
+    operated: Operated, asks_for: str
+) -> None:
+    """Its worker was frozen, and Airflow has begun the next try."""
+    frozen = Instance(retries=1)
+    frozen.start_date -= timedelta(minutes=1)
+    newer = Instance(before=frozen)
+    deferring(operator(FOR_EVER, retries=1), newer)
+    before = operated.runs()
+    script = FOR_EVER if asks_for == "the same" else f"echo new; {FOR_EVER}"
+    with pytest.raises(ERRORS.AirflowException, match="try 2 of the task has begun"):
+        execute(operator(script, retries=1), frozen)
+    assert operated.job() == before
+
+
+def test_what_is_left_of_a_deleted_run_is_no_newer_try(operated: Operated) -> None:
+    of_before = Instance(before=Instance(retries=1))
+    deferring(operator(FOR_EVER, retries=1), of_before)
+    deferring(operator(FOR_EVER, retries=1), again := Instance(retries=1))
+    assert read_claim(operated.job()).owner.ti_id == again.id
+
+
 def test_a_train_job_is_replaced_when_its_pods_are_gone(operated: Operated) -> None:
     """In the foreground its deletion would start the training again and again."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from airflow_kftrain.ownership import (
     Course,
     TaskState,
     is_orphan,
+    is_superseded,
     may_kill,
     read_claim,
     settle,
@@ -73,6 +74,27 @@ def annotated(**annotations: str) -> Claim:
 def course(claim: Claim, owner: Owner, phase: Phase = Phase.RUNNING, **given: Any) -> Course:
     digest = given.get("digest", "digest-1")
     return settle(claim, JobState(phase), owner, digest, reattach=given.get("reattach", True))
+
+
+BEFORE, AFTER = CREATED - timedelta(minutes=1), CREATED + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("claim", "owner", "started", "expected"),
+    [
+        (CLAIM._replace(owner=RETRY), FIRST, BEFORE, True),
+        (CLAIM._replace(owner=RETRY), FIRST, AFTER, False),  # of a run that was deleted
+        (CLAIM._replace(owner=RETRY), FIRST, None, False),
+        (CLAIM._replace(owner=RETRY, created=None), FIRST, BEFORE, False),
+        (CLAIM._replace(owner=RETRY), RETRY, BEFORE, False),
+        (CLAIM, RETRY, BEFORE, False),
+        (CLAIM._replace(owner=RETRY._replace(map_index=4)), FIRST, BEFORE, False),
+    ],
+)
+def test_a_try_is_over_when_a_newer_one_has_a_job(
+    claim: Claim, owner: Owner, started: datetime | None, expected: bool
+) -> None:
+    assert is_superseded(claim, owner, started) is expected
 
 
 # ----- what a job says of itself
