@@ -582,11 +582,8 @@ def _(stage: Stage) -> None:
     first = Instance(retries=1)
     _, trigger = stage.defers(first, **kept)
     trigger.event()
-    retry = Instance(before=first)
-    waits, told = stage.defers(retry, **kept)
-    event = told.event()
     task = operator("true", lifecycle=Lifecycle(on_finish="keep"), retries=1)
-    resume(task, retry, waits.method_name, {**waits.kwargs, "event": event})
+    execute(task, Instance(before=first))
 
 
 @situation("The job fails, and a retry remains", "the retry", *("ended", "runs"))
