@@ -20,9 +20,13 @@ venv: ## the virtual environment of all the others, .venv
 demo: venv ## training jobs through a real Airflow on the embedded cluster; a minute; KEEP=1 or 0
 	@$(BIN)/python -m demo
 
+# They are all run before their first test, so one process of pytest is enough.
+EXAMPLES := tests/local/test_examples.py
+
 .PHONY: test
 test: check ## all checks, then all tests, on the newest Airflow and the embedded cluster
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --cov
+	$(BIN)/python -m pytest --numprocesses 4 --cov --ignore $(EXAMPLES)
+	$(BIN)/python -m pytest $(EXAMPLES)
 
 .PHONY: check
 check: venv ## formatting, lint, types, layers, the site of the documents; changes nothing

@@ -17,12 +17,8 @@ import pytest
 from tests.cluster.targets import LocalTarget
 from tests.cluster.world import eventually
 
-pytestmark = [
-    # Airflow takes its time to start, more so beside other tests.
-    pytest.mark.timeout(600),
-    # In one process of pytest, or each of them would run all examples.
-    pytest.mark.xdist_group("examples"),
-]
+# Airflow takes its time to start.
+pytestmark = pytest.mark.timeout(600)
 
 _ROOT = Path(__file__).resolve().parents[2]
 _EXAMPLES = _ROOT / "example_dags"
