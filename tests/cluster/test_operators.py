@@ -16,9 +16,11 @@ import pytest
 from airflow_kftrain import Lifecycle, Links, Pod, Replica, TrainJobOperator
 from airflow_kftrain.airflow_compat import exceptions
 from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
+from airflow_kftrain.manifests.identity import OWNER_ANNOTATION
 from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
 from airflow_kftrain.ownership import TaskState, read_claim
 from tests.cluster.operated import (
+    PYTORCH,
     Instance,
     Operated,
     event_of,
@@ -249,6 +251,24 @@ def test_a_try_that_comes_late_leaves_the_job_of_a_newer_one(
     with pytest.raises(ERRORS.AirflowException, match="try 2 of the task has begun"):
         execute(operator(script, retries=1), frozen)
     assert operated.job() == before
+
+
+def test_an_event_that_comes_late_leaves_the_job_to_the_try_that_took_it_over(
+    operated: Operated,
+) -> None:
+    late = Instance(retries=1)
+    waits = deferring(operator(RESULT, retries=1), late)
+    event = event_of(waits)
+    kept = Lifecycle(on_finish="keep")
+    operated.ended()
+    path = operated.world.path("PyTorchJob", operated.job()["metadata"]["name"], PYTORCH[1])
+    taken = {"metadata": {"annotations": {OWNER_ANNOTATION: "of a retry"}}}
+    operated.world.api.call("PATCH", path, taken, content_type=MERGE).required("a patch")
+    for lifecycle in (kept, Lifecycle(on_finish="delete")):
+        task = operator(RESULT, retries=1, lifecycle=lifecycle)
+        resume(task, late, waits.method_name, {**waits.kwargs, "event": event})
+        claim = read_claim(operated.job())
+        assert (claim.delivered, claim.terminating) == (False, False)
 
 
 def test_what_is_left_of_a_deleted_run_is_no_newer_try(operated: Operated) -> None:
