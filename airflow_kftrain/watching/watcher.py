@@ -12,10 +12,12 @@ from datetime import datetime, timezone
 from math import inf
 
 from airflow_kftrain.errors import (
+    BadConnection,
     ClusterError,
     Forbidden,
     InvalidSpec,
     KfTrainError,
+    NotServed,
     Refused,
     Unreachable,
 )
@@ -201,10 +203,14 @@ class _Watch:
             return GONE if order.job.uid else None
         return read_state(self._course.kind, resource)
 
-    @staticmethod
-    def _may_pass(error: KfTrainError, seconds: float) -> bool:
-        if isinstance(error, (Forbidden, Refused)):
+    def _may_pass(self, error: KfTrainError, seconds: float) -> bool:
+        """What was possible when the job was made may be so again: a store of secrets that is away
+        for a while is no reason to give up a training."""
+        is_ours = bool(self._course.order.job.uid)
+        if isinstance(error, (Forbidden, Refused)) or (is_ours and isinstance(error, NotServed)):
             return seconds < LONGEST_FORBIDDEN
+        if isinstance(error, BadConnection):
+            return is_ours or error.retryable
         return bool(getattr(error, "retryable", False))
 
     def _see(self, found: JobState) -> None:

@@ -172,6 +172,29 @@ def test_a_server_that_forbids_everything_for_a_while_is_borne(
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
 
 
+def test_a_connection_that_cannot_be_used_for_a_while_is_borne(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could be when the job was made: a store of secrets is away, or a file is being written."""
+    monkeypatch.setattr(watcher, "_ASK_AGAIN", 0.5)
+    job = waiting_job(world)
+    told = Told()
+    file = proxy.kubeconfig
+    content = file.read_bytes()
+    file.write_text("{")
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
+            await until(lambda: told.lines or task.done())
+            assert not task.done(), task.result()
+            await in_thread(file.write_bytes, content)
+            await until(lambda: "Running" in told.text)
+            await in_thread(end, job)
+            return await asyncio.wait_for(task, 60)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+
+
 @pytest.mark.parametrize("verbs", [("list", "watch"), ("*",)], ids=["list and watch", "all"])
 def test_rights_that_are_taken_away_meanwhile_end_nothing_and_hide_no_end(
     world: World, proxy: FaultProxy, verbs: tuple[str, ...]
