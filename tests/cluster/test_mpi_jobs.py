@@ -125,6 +125,7 @@ def test_all_of_a_job_that_runs_is_told_by_its_conditions_and_events(world: Worl
     )
     assert job.status["replicaStatuses"] == {"Launcher": {"active": 1}, "Worker": {"active": 2}}
     pod = launcher_of(job).name
+    world.told("MPIJobRunning")
     told = {event[:3] for event in world.events()}
     assert told >= {
         ("MPIJob/job", "Normal", "MPIJobCreated"),

@@ -105,6 +105,7 @@ def test_events_of_a_healthy_job_tell_of_a_failure_that_was_none(world: World) -
     success among them."""
     job = world.submit(mpi("sleep 30"))
     job.becomes("Running")
+    world.told("MPIJobRunning")
     told = {(event.type, event.reason, event.message) for event in world.events()}
     assert told >= {
         ("Normal", "SuccessfulCreatePod", "Created worker pod: job-worker-0"),

@@ -227,6 +227,7 @@ def test_a_pod_that_kubernetes_ended_fails_the_job_under_never(world: World) -> 
 def test_events_of_a_success(world: World) -> None:
     job = world.submit(pytorch_job({"Master": pytorch("sleep 1"), "Worker": pytorch()}))
     job.succeeds()
+    world.told("PyTorchJobSucceeded")
     about = {event[1:] for event in world.events() if event.object == "PyTorchJob/job"}
     made = {
         ("Normal", f"SuccessfulCreate{kind}", f"Created {kind.lower()}: {name}")
