@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Generator, Iterator
+from fcntl import LOCK_EX
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ import pytest
 from airflow_kftrain.local.faults.command import FaultProxy, running
 from tests.cluster.comparison import unlike
 from tests.cluster.recorder import RECORDINGS
+from tests.cluster.sharing import locked, shared
 from tests.cluster.table import Table, real_only, scenario_of
-from tests.cluster.targets import LocalTarget, RealTarget, Target
+from tests.cluster.targets import LocalTarget, Target
 from tests.cluster.world import World
 from tests.control_plane import PROFILES
 
@@ -80,9 +82,28 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    with LocalTarget() if request.param == _LOCAL else RealTarget(request.param) as target:
+def target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    folder = _folder_of_the_run(request.config, tmp_path_factory)
+    with LocalTarget() if request.param == _LOCAL else shared(request.param, folder) as target:
         yield target
+
+
+@pytest.fixture
+def alone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Scenarios that touch the whole cluster, or look at it, follow one another. By a lock, since
+    pytest-xdist 3.8 heeds no groups with pytest 9.2."""
+    with locked(_folder_of_the_run(request.config, tmp_path_factory) / "alone", LOCK_EX):
+        yield
+
+
+def _folder_of_the_run(config: pytest.Config, factory: pytest.TempPathFactory) -> Path:
+    """Of all its processes."""
+    folder = factory.getbasetemp()
+    return folder.parent if hasattr(config, "workerinput") else folder
 
 
 @pytest.fixture

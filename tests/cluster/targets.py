@@ -12,12 +12,13 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import yaml
 
 from tests.control_plane import ControlPlane
 from tests.control_plane.api import MERGE, Api
+from tests.control_plane.processes import process_id
 
 _ROOT = str(Path(__file__).parents[2])
 _PATIENCE = 60
@@ -72,6 +73,16 @@ class RealTarget:
     def check(self) -> None:
         self.plane.check()
         self.agent.check()
+
+    def description(self) -> dict[str, Any]:
+        """What other processes need to use it, too (sharing.py)."""
+        parts = {**self.plane.pids(), "the node agent": self.agent.process.pid}
+        return {
+            "kubeconfig": str(self.kubeconfig),
+            "api": self.api.arguments,
+            "etcd": self.plane.etcd().arguments,
+            "parts": {name: process_id(pid) for name, pid in parts.items()},
+        }
 
 
 class AgentProcess:

@@ -17,6 +17,9 @@ from tests.cluster.world import World
 from tests.control_plane.access import service_account_token
 from tests.control_plane.api import Manifest
 
+# Webhooks belong to the whole cluster: what one scenario breaks, the others would see.
+pytestmark = pytest.mark.usefixtures("alone")
+
 Run = Callable[..., tuple[int, list[str]]]
 
 

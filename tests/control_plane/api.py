@@ -101,6 +101,8 @@ class Api:
 
     def __init__(self, server: str, ca_file: str | None, token: str | None) -> None:
         """`server` as in a kubeconfig: http or https, with a path before all others or without."""
+        self.arguments = (server, ca_file, token)
+        """What makes another of the same."""
         parts = urllib.parse.urlsplit(server)
         self._place = (parts.hostname or "", parts.port or 443)
         self._prefix = parts.path.rstrip("/")
@@ -112,6 +114,7 @@ class Api:
         """As another user; without a token, as nobody."""
         other = copy.copy(self)
         other._token = token
+        other.arguments = (*self.arguments[:2], token)
         return other
 
     def call(

@@ -32,6 +32,7 @@ PROFILES = (TRAINING_OPERATOR, MPI_OPERATOR)
 
 _NAMESPACES = ("kubeflow", "mpi-operator")
 _SERVE_AT_ONCE = 4
+_SECONDS_OF_OTHERS = 2.0
 
 
 class ControlPlane:
@@ -113,11 +114,10 @@ class ControlPlane:
         return Api(f"https://{LOOPBACK}:{port}", str(self._layout.ca), token)
 
     def forget_history(self) -> None:
-        """Compacts etcd: what was before now is gone, as it is after five minutes by itself. The
-        API server itself remembers more, of most kinds but not of events."""
-        version = self.api().call("GET", "/api/v1/namespaces").object["metadata"]["resourceVersion"]
-        etcd = Api(f"http://{LOOPBACK}:{self._ports.etcd}", None, None)
-        etcd.call("POST", "/v3/kv/compaction", {"revision": version}).required("a compaction")
+        forget_history(self.api(), self.etcd())
+
+    def etcd(self) -> Api:
+        return Api(f"http://{LOOPBACK}:{self._ports.etcd}", None, None)
 
     def create_user(self, name: str, namespace: str, rules: Sequence[Manifest]) -> tuple[Path, Api]:
         """A ServiceAccount with these RBAC rules in a namespace, and no others."""
@@ -299,3 +299,12 @@ class ControlPlane:
         with ThreadPoolExecutor(_SERVE_AT_ONCE) as pool:
             for _ in pool.map(apply, wanted):
                 pass
+
+
+def forget_history(api: Api, etcd: Api) -> None:
+    """Compacts etcd: what was before now is gone, as it is after five minutes by itself. The API
+    server itself remembers more, of most kinds but not of events."""
+    version = api.call("GET", "/api/v1/namespaces").object["metadata"]["resourceVersion"]
+    # Others have listed something just now, and are about to watch from there.
+    time.sleep(_SECONDS_OF_OTHERS)
+    etcd.call("POST", "/v3/kv/compaction", {"revision": version}).required("a compaction")
