@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,6 +26,7 @@ node agent ([local-agent.md](local-agent.md)); **local**, the embedded cluster
 The suite writes this page.
 """
 
+_OUTPUT = "conformance"
 _TARGETS = ("real", "local")
 _HEADER = "| scenario | real | local |"
 _RULE = "| --- | --- | --- |"
@@ -65,17 +66,19 @@ class Table:
     def __init__(self) -> None:
         self._places: dict[str, tuple[Scenario, str]] = {}
         self._results: dict[tuple[Scenario, str], str] = {}
+        self._words: dict[str, str] = {}
         self._whole = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Only a run of everything in this folder, in one process, may write."""
+        """Only a run of everything in this folder may write; of those in several processes only
+        one on the real target, so that `make test` leaves the page alone."""
         items = [item for item in session.items if item.path.parent == Path(__file__).parent]
         modules = {Path(item.path) for item in items}
         all_modules = {file for file in Path(__file__).parent.glob("test_*.py")}
         config = session.config
         narrowed = config.option.keyword or config.option.markexpr or config.option.collectonly
         chosen = any("::" in argument for argument in config.args)
-        shared = hasattr(config, "workerinput")
+        shared = hasattr(config, "workerinput") and "real" not in (config.option.target or ())
         self._whole = modules == all_modules and not (narrowed or chosen or shared)
         for item in items:
             assert isinstance(item, pytest.Function)
@@ -85,13 +88,33 @@ class Table:
                 self._results[scenario_of(item), "local"] = f"– ({why})"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        place = self._places.get(report.nodeid)
-        if place is None or (report.when != "call" and report.passed):
+        if report.when != "call" and report.passed:
             return
-        if self._results.get(place, "passed") == "passed":
-            self._results[place] = _word(report)
+        if self._words.get(report.nodeid, "passed") == "passed":
+            self._words[report.nodeid] = _word(report)
 
-    def pytest_sessionfinish(self) -> None:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """In a run in several processes the reports come here, but each of those has collected."""
+        if found := getattr(node, "workeroutput", {}).get(_OUTPUT):
+            places, left_out = found
+            self._whole = True
+            self._places = {key: (Scenario(*each), target) for key, *each, target in places}
+            self._results = {(Scenario(*each), "local"): why for *each, why in left_out}
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not hasattr(session.config, "workeroutput"):
+            self._write()
+        elif self._whole:
+            places = [(key, *each, target) for key, (each, target) in self._places.items()]
+            left_out = [(*each, why) for (each, _), why in self._results.items()]
+            session.config.workeroutput[_OUTPUT] = (places, left_out)
+
+    def _write(self) -> None:
+        for key, word in self._words.items():
+            place = self._places.get(key)
+            if place is not None and self._results.get(place, "passed") == "passed":
+                self._results[place] = word
         if self._whole and self._results.keys() >= set(self._places.values()):
             before = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
             results = read_page(before) | {
