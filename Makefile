@@ -3,6 +3,9 @@
 
 BIN := .venv/bin
 
+# Scenarios wait more than they work.
+TOGETHER := --numprocesses 4
+
 # What a shell has set for other projects is not to be imported here.
 unexport PYTHONPATH PYTHONHOME
 
@@ -25,7 +28,7 @@ EXAMPLES := tests/local/test_examples.py
 
 .PHONY: test
 test: check ## all checks, then all tests, on the newest Airflow and the embedded cluster
-	$(BIN)/python -m pytest --numprocesses 4 --cov --ignore $(EXAMPLES)
+	$(BIN)/python -m pytest $(TOGETHER) --cov --ignore $(EXAMPLES)
 	$(BIN)/python -m pytest $(EXAMPLES)
 
 .PHONY: check
@@ -66,7 +69,7 @@ control-plane-up: venv ## start it and keep it until Ctrl-C; another one: PROFIL
 .PHONY: test-real
 test-real: control-plane ## the tests on that real Kubernetes
 	$(BIN)/python -m pytest tests/real
-	$(BIN)/python -m pytest tests/cluster --target real
+	$(BIN)/python -m pytest tests/cluster --target real $(TOGETHER)
 
 .PHONY: test-frameworks
 test-frameworks: control-plane ## real training with PyTorch and Open MPI, on both clusters; installs them on Debian
@@ -75,7 +78,7 @@ test-frameworks: control-plane ## real training with PyTorch and Open MPI, on bo
 
 .PHONY: conformance
 conformance: control-plane ## write docs/conformance.md anew: every scenario on both targets
-	$(BIN)/python -m pytest tests/cluster --target local --target real
+	$(BIN)/python -m pytest tests/cluster --target local --target real $(TOGETHER)
 
 .PHONY: recordings
 recordings: control-plane ## write the recordings of that real Kubernetes anew, and the reports on them
