@@ -200,7 +200,8 @@ def test_a_job_that_only_trained_on_in_that_moment_is_deleted(
     with running(FaultProxy(world.target.kubeconfig, changing)) as proxy:
         through(proxy, world, monkeypatch)
         assert end(order_for(world, job))
-        assert proxy.calls["delete", "pytorchjobs"] == times + 1
+        # The operator may write its status in that very moment, too.
+        assert proxy.calls["delete", "pytorchjobs"] > times
     eventually(job.is_gone)
 
 
