@@ -27,8 +27,16 @@ def manifest_text(manifest: Mapping[str, Any]) -> str:
     """The manifest in YAML, without secrets."""
     import yaml
 
-    text: str = yaml.safe_dump(_masked(redacted(manifest)), sort_keys=False, allow_unicode=True)
-    return text
+    class Dumper(yaml.SafeDumper):
+        """Writes programs in lines, as their authors did."""
+
+    def in_lines(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, in_lines)
+    shown = _masked(redacted(manifest))
+    return str(yaml.dump(shown, Dumper=Dumper, sort_keys=False, allow_unicode=True))
 
 
 def _masked(value: Any) -> Any:
