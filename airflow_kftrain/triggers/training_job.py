@@ -16,6 +16,13 @@ from airflow_kftrain.monitoring.failures import Fault
 from airflow_kftrain.monitoring.text import one_line
 
 
+class _Ended(TriggerEvent):
+    """Airflow writes events into the task's log, where the worker tells the whole story."""
+
+    def __repr__(self) -> str:
+        return f"{self.payload['verdict']}: {self.payload.get('words', '')}"
+
+
 class TrainingJobTrigger(BaseTrigger):
     """Stored in plain text, and made anew by whichever triggerer takes over: `order` and `links`
     hold names, ids and times, no secrets and nothing that counts from a start."""
@@ -38,7 +45,7 @@ class TrainingJobTrigger(BaseTrigger):
         event = await self._event()
         # Before the event, and nothing after it: Airflow calls on_kill of a trigger that lingers.
         self._fired = True
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+        yield _Ended(payload=event)
 
     async def on_kill(self) -> None:
         """Somebody ended the task; or nobody did, and Airflow has only given it to another

@@ -118,3 +118,11 @@ def test_its_clean_up_ends_the_job_only_where_airflow_tells_of_no_kills(ended):
     trigger.task_instance = Task()
     asyncio.run(trigger.cleanup())
     assert ended == ([] if has_trigger_on_kill() else [ORDER])
+
+
+def test_what_airflow_logs_of_the_event_is_short():
+    async def run():
+        return [event async for event in TrainingJobTrigger({}).run()]
+
+    (event,) = asyncio.run(run())
+    assert repr(event) == f"failed: {event.payload['words']}"
