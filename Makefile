@@ -86,7 +86,8 @@ recordings: control-plane ## write the recordings of that real Kubernetes anew, 
 	$(BIN)/python -m pytest tests/unit/test_recordings.py --write-golden
 
 .PHONY: test-e2e
-test-e2e: venv ## the tests on a real Airflow: minutes
+test-e2e: venv ## the tests on a real Airflow, and in a browser, installed on Debian: minutes
+	@scripts/install-browser || test $$? -eq 2  # they say by name what is skipped
 	$(BIN)/python -m pytest tests/e2e
 
 .PHONY: docs

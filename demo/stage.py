@@ -89,7 +89,7 @@ class _Demo:
     async def _show(self) -> None:
         say("starting the embedded cluster")
         async with LocalCluster(self._folder, Settings()) as cluster:
-            settings = _settings(cluster.kubeconfig)
+            settings = airflow_settings(cluster.kubeconfig)
             async with (
                 Airflow(self._folder, _HERE / "dags", settings, say) as airflow,
                 ApiClient(read_kubeconfig(cluster.kubeconfig)) as api,
@@ -135,7 +135,7 @@ async def _first(*works: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _settings(kubeconfig: Path) -> dict[str, str]:
+def airflow_settings(kubeconfig: Path) -> dict[str, str]:
     """What `airflow-kftrain local up` prints for Airflow."""
     extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
