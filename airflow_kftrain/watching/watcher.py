@@ -37,7 +37,8 @@ from airflow_kftrain.watching.survey import PodsKnown, Survey, Tell
 
 LONGEST_FORBIDDEN = 120.0
 """Seconds for which a job may not be read before that ends the wait, and the job: API servers that
-start forbid everything until they know their rules, and people who change rules err."""
+start forbid everything until they know their rules, people who change rules err, and a store of
+secrets may be away. But a triggerer that never had the connection should not be waited for."""
 LONGEST_AWAY = 3600.0
 """Seconds after which nobody waits any longer for a cluster that does not answer."""
 
@@ -206,11 +207,9 @@ class _Watch:
     def _may_pass(self, error: KfTrainError, seconds: float) -> bool:
         """What was possible when the job was made may be so again: a store of secrets that is away
         for a while is no reason to give up a training."""
-        is_ours = bool(self._course.order.job.uid)
-        if isinstance(error, (Forbidden, Refused)) or (is_ours and isinstance(error, NotServed)):
+        passing = (BadConnection, NotServed) if self._course.order.job.uid else ()
+        if isinstance(error, (Forbidden, Refused, *passing)):
             return seconds < LONGEST_FORBIDDEN
-        if isinstance(error, BadConnection):
-            return is_ours or error.retryable
         return bool(getattr(error, "retryable", False))
 
     def _see(self, found: JobState) -> None:
