@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from airflow_kftrain.kinds import PYTORCH_JOB
 from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from tests.cluster.hooks import CONNECTION, Looped, meanwhile, set_connection, with_owner
 from tests.cluster.objects import still_job
-from tests.cluster.world import World
+from tests.cluster.world import World, eventually
 from tests.control_plane.api import Manifest
 
 
@@ -188,10 +188,12 @@ def _watch(trigger: Looped, world: World, seconds: float = 30) -> Any:
     return trigger.watch(PYTORCH_JOB, world.namespace, "", version, seconds)
 
 
-def _soon(work: Any) -> threading.Thread:
+def _once_watched(proxy: FaultProxy, work: Callable[[], Any]) -> threading.Thread:
+    """`work` is done when a watch is open; again until it says that it hit one, if it says so."""
+
     def wait() -> None:
-        time.sleep(0.5)
-        work()
+        eventually(lambda: proxy.calls["watch", "pytorchjobs"])
+        eventually(lambda: work() != 0)
 
     return meanwhile(wait)
 
@@ -199,14 +201,14 @@ def _soon(work: Any) -> threading.Thread:
 def test_a_watch_that_is_cut_is_an_error_of_ours(
     trigger: Looped, world: World, proxy: FaultProxy
 ) -> None:
-    cut = _soon(proxy.cut)
+    cut = _once_watched(proxy, proxy.cut)
     with pytest.raises(Unreachable), contextlib.closing(_watch(trigger, world)) as events:
         list(events)
     cut.join()
 
 
 def test_a_watch_that_expires_says_so(trigger: Looped, world: World, proxy: FaultProxy) -> None:
-    expire = _soon(proxy.expire)
+    expire = _once_watched(proxy, proxy.expire)
     with pytest.raises(Expired), contextlib.closing(_watch(trigger, world)) as events:
         list(events)
     expire.join()
@@ -219,7 +221,7 @@ def test_a_watch_of_a_server_that_vanished_is_overdue(
     trigger: Looped, world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "WATCH_GRACE", 0.5)
-    freeze = _soon(proxy.freeze)
+    freeze = _once_watched(proxy, proxy.freeze)
     with (
         pytest.raises(Unreachable, match="did not answer in time"),
         contextlib.closing(_watch(trigger, world, 1)) as events,
@@ -239,12 +241,12 @@ def test_a_renewal_leaves_what_is_under_way_alone(
 ) -> None:
     """The watch goes on with the old client, which closes when nobody uses it any more."""
     with contextlib.closing(_watch(trigger, world)) as events:
-        create = _soon(lambda: world.create(still_job()))
+        create = meanwhile(lambda: world.create(still_job()))
         assert next(events)[0] == "ADDED"
         create.join()
         proxy.add(Fault(verb="get", code=401, times=1))
         assert trigger.get(PYTORCH_JOB, world.namespace, "none") is None
-        other = _soon(lambda: world.create(still_job("other")))
+        other = meanwhile(lambda: world.create(still_job("other")))
         while next(events)[1]["metadata"]["name"] != "other":
             pass
         other.join()

@@ -201,10 +201,11 @@ def test_a_negative_backoff_limit_fails_the_job_before_anything_is_made(world: W
 
 
 def test_the_deadline_is_looked_at_only_when_something_happens(world: World) -> None:
-    """Watched for three seconds, since nothing comes that could be waited for."""
-    job = world.submit(mpi("sleep 60", run_policy={"activeDeadlineSeconds": 1}))
+    """Watched for three seconds more, since nothing comes that could be waited for."""
+    deadline = 10  # time enough to run before
+    job = world.submit(mpi("sleep 60", run_policy={"activeDeadlineSeconds": deadline}))
     job.becomes("Running")
-    time.sleep(3)
+    time.sleep(deadline + 3)
     assert not job.is_true("Failed")
     job.patch({"metadata": {"labels": {"look": "again"}}})
     end = job.fails()
