@@ -70,11 +70,11 @@ class WatchOrder(NamedTuple):
         fields = read_mapping(said)
         job = read_mapping(fields.get("job"))
         return cls(
-            job=JobReference(*(read_text(job.get(name)) for name in JobReference._fields)),
-            api_version=read_text(fields.get("api_version")),
-            connection=read_text(fields.get("connection")) or None,
-            instance=read_text(fields.get("instance")),
-            owner=read_text(fields.get("owner")),
+            job=JobReference(*(_text(job.get(name)) for name in JobReference._fields)),
+            api_version=_text(fields.get("api_version")),
+            connection=_text(fields.get("connection")) or None,
+            instance=_text(fields.get("instance")),
+            owner=_text(fields.get("owner")),
             timeouts=_read_timeouts(fields.get("timeouts")),
             deadline=read_time(fields.get("deadline")),
             not_before=read_time(fields.get("not_before")),
@@ -136,15 +136,15 @@ class Outcome(NamedTuple):
             return cls(Verdict.FAILED, "UnreadableEvent", words, words, phase, Fault.SYSTEM)
         return cls(
             verdict=verdict,
-            reason=read_text(fields.get("reason")),
-            words=read_text(fields.get("words")),
-            report=read_text(fields.get("report")) or read_text(fields.get("words")),
+            reason=_text(fields.get("reason")),
+            words=_text(fields.get("words")),
+            report=_text(fields.get("report")) or _text(fields.get("words")),
             phase=_member(Phase, fields.get("phase")),
             fault=_member(Fault, fields.get("fault")),
             retryable=fields.get("retryable") is not False,
             exit_code=read_number(fields.get("exit_code")),
-            result=read_text(fields.get("result")),
-            tail=read_text(fields.get("tail")),
+            result=_text(fields.get("result")),
+            tail=_text(fields.get("tail")),
             pods=tuple(_read_pod(pod) for pod in read_mappings(fields.get("pods"))),
             finished=read_time(fields.get("finished")),
         )
@@ -152,10 +152,10 @@ class Outcome(NamedTuple):
 
 def _read_pod(said: Mapping[str, Any]) -> ReplicaPod:
     return ReplicaPod(
-        role=read_text(said.get("role")),
+        role=_text(said.get("role")),
         index=read_number(said.get("index")),
-        pod=read_text(said.get("pod")),
-        container=read_text(said.get("container")),
+        pod=_text(said.get("pod")),
+        container=_text(said.get("container")),
         leads=said.get("leads") is True,
     )
 
@@ -219,6 +219,11 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return _storable(value) if isinstance(value, str) else value
+
+
+def _text(said: object) -> str:
+    """As it would be stored again."""
+    return _storable(read_text(said))
 
 
 def _storable(text: str) -> str:

@@ -69,14 +69,16 @@ class AirflowProcess:
 
 
 def _pods(target: LocalTarget) -> list[Manifest]:
-    """In the namespace of the connection."""
+    """Of this DAG, in the namespace of the connection."""
     path = target.api.path("v1", "Pod", "default", None)
-    return list(target.api.call("GET", path).required("the pods")["items"])
+    query = {"labelSelector": "dag_id=pods"}
+    return list(target.api.call("GET", path, query=query).required("the pods")["items"])
 
 
 def test_tasks_end_as_their_pods_do_and_leave_none(target: LocalTarget, tmp_path: Path) -> None:
     with AirflowProcess("pods", tmp_path, target.airflow()) as airflow:
         airflow.tells("is_killed", "[base] alive")
+        assert len(_pods(target)) == 1
         airflow.process.send_signal(signal.SIGTERM)  # the task's on_kill is called
         assert airflow.process.wait(_PATIENCE) == 0, airflow.output
     ended = json.loads(airflow.output.splitlines()[-1])

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_kftrain import Timeouts, UnknownKind
@@ -242,6 +242,7 @@ def test_even_then_the_phase_is_told_if_it_can_be() -> None:
 
 
 @settings(max_examples=300)
+@example({"version": 1, "owner": "\ud800"})
 @given(spoiled(stored(WHOLE_ORDER)) | JSON)
 def test_any_order_can_be_read_and_written_again(said: Any) -> None:
     order = WatchOrder.from_dict(said)
