@@ -413,7 +413,8 @@ def test_a_job_whose_creation_nobody_heard_of_is_withdrawn(
         with pytest.raises(ERRORS.AirflowException, match="broke without an answer"):
             execute(operator(FOR_EVER, pod=QUICK), Instance())
         assert proxy.calls["create", "pytorchjobs"] == 1
-        assert proxy.calls["delete", "pytorchjobs"] == 1
+        # Once more where the operator writes its status in that very moment.
+        assert proxy.calls["delete", "pytorchjobs"] >= 1
     eventually(lambda: operated.jobs() == [], operated.jobs)
 
 
