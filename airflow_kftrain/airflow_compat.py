@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,11 +65,11 @@ def default_deferrable() -> bool:
     return bool(_configuration().getboolean("operators", "default_deferrable", fallback=False))
 
 
-def heartbeat_interval() -> timedelta:
-    """How often a worker tells that its task is alive. An event that comes sooner than that after
-    the task was deferred may find it still running, and is lost."""
+def earliest_event(deferred: datetime) -> datetime:
+    """An event that comes sooner may find the task still running, and is lost: workers tell only
+    now and then that their task is alive, and need a moment more to end."""
     seconds = _configuration().getint("workers", "min_heartbeat_interval", fallback=5)
-    return timedelta(seconds=seconds)
+    return deferred + timedelta(seconds=seconds + 2)
 
 
 def exceptions() -> ModuleType:
@@ -239,12 +239,17 @@ async def _in_thread(call: Callable[..., T], *args: Any, **named: Any) -> T:
     return done
 
 
+def map_index_of(instance: InstanceKey) -> int:
+    """-1 for a task that is not mapped."""
+    return -1 if instance.map_index is None else instance.map_index
+
+
 def _place_of(instance: InstanceKey) -> dict[str, Any]:
     return {
         "dag_id": instance.dag_id,
         "task_id": instance.task_id,
         "run_id": instance.run_id,
-        "map_index": -1 if instance.map_index is None else instance.map_index,
+        "map_index": map_index_of(instance),
     }
 
 

@@ -35,6 +35,9 @@ class _Value(Enum):
 class KfTrainError(Exception):
     """Base of all errors of this package."""
 
+    retryable = False
+    """Whether the same may succeed later, with nothing mended in between."""
+
 
 class InvalidSpec(KfTrainError):
     """A wrong value: what is wrong, in which field as the author wrote it, and what to do.
@@ -74,7 +77,6 @@ class ClusterError(KfTrainError):
     """
 
     retryable = True
-    """Whether the same call may succeed later, with nothing mended in between."""
 
     def __init__(
         self, doing: str, problem: str, *, advice: str = "", code: int = 0, reason: str = ""

@@ -119,6 +119,11 @@ class Outcome(NamedTuple):
     pods: tuple[ReplicaPod, ...] = ()
     finished: datetime | None = None
 
+    @property
+    def story(self) -> str:
+        """All that there is to tell."""
+        return self.report or self.words
+
     def to_dict(self) -> dict[str, Any]:
         return {"version": _VERSION, **_what_differs(self)}
 

@@ -10,8 +10,8 @@ from airflow.sdk import BaseSensorOperator
 
 from airflow_kftrain.airflow_compat import (
     default_deferrable,
+    earliest_event,
     exceptions,
-    heartbeat_interval,
     is_unmapping,
 )
 from airflow_kftrain.errors import ClusterError, InvalidSpec
@@ -109,8 +109,7 @@ class TrainingJobSensor(BaseSensorOperator):
     def _defer(self, order: WatchOrder) -> None:
         from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 
-        now = datetime.now(timezone.utc)
-        order = order._replace(not_before=now + heartbeat_interval() + timedelta(seconds=2))
+        order = order._replace(not_before=earliest_event(datetime.now(timezone.utc)))
         self.defer(
             trigger=TrainingJobTrigger(order.to_dict()),
             method_name="execute_complete",
@@ -152,7 +151,7 @@ class TrainingJobSensor(BaseSensorOperator):
         tell(outcome, self.log)
         if outcome.verdict is Verdict.SUCCEEDED:
             return
-        report = outcome.report or outcome.words
+        report = outcome.story
         if outcome.verdict is Verdict.TIMED_OUT:
             raise exceptions().AirflowTaskTimeout(report)
         if outcome.phase is not None and outcome.phase.is_final:

@@ -51,7 +51,7 @@ def as_airflow_says() -> Iterator[None]:
 
 def _is_permanent(error: BaseException) -> bool:
     # A program that fetches tokens may fail for a while only.
-    return isinstance(error, _PERMANENT) and not getattr(error, "retryable", False)
+    return isinstance(error, _PERMANENT) and not error.retryable
 
 
 def tell(outcome: Outcome, log: Logger) -> None:
@@ -61,9 +61,9 @@ def tell(outcome: Outcome, log: Logger) -> None:
         log.info("%s", outcome.tail)
         log.info("::endgroup::")
     if outcome.verdict is Verdict.SUCCEEDED:
-        log.info("%s", outcome.report or outcome.words)
+        log.info("%s", outcome.story)
     else:
-        log.error("%s", outcome.report or outcome.words)
+        log.error("%s", outcome.story)
 
 
 def value_or_error(outcome: Outcome, lifecycle: Lifecycle, log: Logger) -> Any:
@@ -72,7 +72,7 @@ def value_or_error(outcome: Outcome, lifecycle: Lifecycle, log: Logger) -> Any:
     if outcome.verdict is Verdict.SUCCEEDED:
         return _result(outcome.result, lifecycle.result_required, log)
     known = exceptions()
-    text = outcome.report or outcome.words
+    text = outcome.story
     skipping: Any = lifecycle.skip_on_exit_code
     if outcome.verdict is Verdict.FAILED and outcome.exit_code in (skipping or ()):
         raise known.AirflowSkipException(text)
@@ -273,10 +273,10 @@ def _is_still_wanted(context: Mapping[str, Any], log: Logger) -> bool:
     """By Airflow's word; in doubt it is."""
     import asyncio
 
-    from airflow_kftrain.airflow_compat import task_state
+    from airflow_kftrain.airflow_compat import map_index_of, task_state
 
     instance: Any = context["ti"]
-    map_index = -1 if instance.map_index is None else instance.map_index
+    map_index = map_index_of(instance)
     try:
         state = asyncio.run(
             task_state(instance.dag_id, instance.run_id, instance.task_id, map_index)

@@ -116,7 +116,7 @@ def submit_for(
 
 
 def owner_of(instance: Any, retries: int | None) -> Owner:
-    from airflow_kftrain.airflow_compat import airflow_instance
+    from airflow_kftrain.airflow_compat import airflow_instance, map_index_of
 
     return Owner(
         instance=airflow_instance(),
@@ -124,7 +124,7 @@ def owner_of(instance: Any, retries: int | None) -> Owner:
         task_id=instance.task_id,
         run_id=instance.run_id,
         ti_id=str(instance.id),
-        map_index=-1 if instance.map_index is None else instance.map_index,
+        map_index=map_index_of(instance),
         try_number=instance.try_number,
         clears=max((instance.max_tries or 0) - (retries or 0), 0),
     )

@@ -224,24 +224,25 @@ class BaseTrainingJobOperator(BaseOperator):
             # There is nothing to wait for where the job of a try before is over; and a worker that
             # defers for a moment only may be taken for dead by Airflow.
             if self.deferrable and not submitted.ended:
-                self._defer(submitted, settings, order.deadline)
+                self._defer(order, settings)
             outcome = self._wait(submitted, order)
         if outcome is None:
             left_behind(order, context, self.log)
         return self._conclude(context, order, outcome)
 
-    def _defer(self, submitted: Submitted, settings: Settings, deadline: Any) -> None:
+    def _defer(self, order: WatchOrder, settings: Settings) -> None:
         from datetime import datetime, timezone
 
-        from airflow_kftrain.airflow_compat import heartbeat_interval
+        from airflow_kftrain.airflow_compat import earliest_event
         from airflow_kftrain.links import link_templates
         from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 
         now = datetime.now(timezone.utc)
-        order = submitted.order(settings, show_logs=settings.logs.deferred)._replace(
-            not_before=now + heartbeat_interval() + timedelta(seconds=2), ordered=now
+        order = order._replace(
+            show_logs=settings.logs.deferred, not_before=earliest_event(now), ordered=now
         )
         templates, _ = link_templates(settings.links)
+        deadline = order.deadline
         patience = deadline - now + _AFTER_THE_DEADLINE if deadline else LONGEST_DEFERRAL
         self.defer(
             trigger=TrainingJobTrigger(order.to_dict(), templates),
@@ -337,7 +338,7 @@ class BaseTrainingJobOperator(BaseOperator):
             if outcome.phase is not None and outcome.phase.is_final:
                 return self._conclude(context, order, outcome)
             delete(order, self.log)
-        raise type(error)(f"{error}\n{outcome.report or outcome.words}") from error
+        raise type(error)(f"{error}\n{outcome.story}") from error
 
     def _order_of_before(self, context: Context) -> WatchOrder | None:
         """Airflow has thrown away what the task was deferred with; the XCom `job` tells which it

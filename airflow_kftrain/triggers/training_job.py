@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_kftrain.airflow_compat import has_trigger_on_kill, push_xcom, task_state
+from airflow_kftrain.airflow_compat import has_trigger_on_kill, map_index_of, push_xcom, task_state
 from airflow_kftrain.messages import Outcome, ReplicaPod, WatchOrder
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Fault
@@ -55,7 +55,7 @@ class TrainingJobTrigger(BaseTrigger):
         from airflow_kftrain.watching.ending import end_job
 
         task = self.task_instance
-        index = -1 if task.map_index is None else task.map_index
+        index = map_index_of(task)
         await end_job(
             WatchOrder.from_dict(self.order),
             lambda: task_state(task.dag_id, task.run_id, task.task_id, index),

@@ -25,8 +25,7 @@ SLICE_SECONDS = 60.0
 LOOK_SECONDS = 3.0
 """Between looks for pods whose log is not shown yet; longer once there are some."""
 
-TAKEN_OVER = timedelta(minutes=2)
-"""An order is carried out at once, unless a triggerer has died meanwhile."""
+_TAKEN_OVER = timedelta(minutes=2)
 
 _DRAIN_SECONDS = 5.0
 """How long lines are still taken after the job has ended."""
@@ -37,6 +36,11 @@ _LAST_BYTES = 64 * 1024
 _TIMED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?(.*)", re.S)
 
 Tell = Callable[[str], None]
+
+
+def is_taken_over(order: WatchOrder, now: datetime) -> bool:
+    """An order is carried out at once, unless a triggerer has died meanwhile."""
+    return order.ordered is not None and now - order.ordered > _TAKEN_OVER
 
 
 class Cursor:
@@ -214,7 +218,7 @@ class StreamedLogs(LogShow):
                     self._show(pod, cursor, line)
             self._cannot(pod, None)
         except KfTrainError as error:
-            if not getattr(error, "retryable", False):
+            if not error.retryable:
                 self._cannot(pod, error)
 
     async def finish(self) -> None:
@@ -243,7 +247,7 @@ class SlicedLogs(LogShow):
     def __init__(self, hub: Hub, order: WatchOrder, tell: Tell) -> None:
         super().__init__(hub, order, tell)
         began = datetime.now(timezone.utc)
-        taken_over = order.ordered is not None and began - order.ordered > TAKEN_OVER
+        taken_over = is_taken_over(order, began)
         self._from = began - timedelta(seconds=SLICE_SECONDS) if taken_over else None
 
     async def run(self) -> None:

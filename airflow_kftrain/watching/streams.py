@@ -204,7 +204,7 @@ class Stream:
     def _fail(self, error: KfTrainError) -> float:
         """Remembers the trouble; seconds until the next try."""
         now = asyncio.get_running_loop().time()
-        final = not getattr(error, "retryable", False)
+        final = not error.retryable
         if self._failing_since is None:
             self._failing_since = now
         asked = _asked(error)

@@ -17,7 +17,7 @@ from airflow_kftrain.monitoring.pods import PodState, read_pod
 from airflow_kftrain.monitoring.text import one_line
 from airflow_kftrain.watching.course import Course
 from airflow_kftrain.watching.evidence import replica_pods
-from airflow_kftrain.watching.logs import TAKEN_OVER
+from airflow_kftrain.watching.logs import Tell, is_taken_over
 from airflow_kftrain.watching.subscription import Subscription
 
 PAUSE = 10.0
@@ -25,7 +25,6 @@ PAUSE = 10.0
 SPREAD = 60.0
 """A triggerer that takes over many jobs does not look at all of them at once."""
 
-Tell = Callable[[str], None]
 PodsKnown = Callable[[Sequence[ReplicaPod]], Awaitable[None]]
 
 
@@ -68,8 +67,7 @@ class Survey:
             return
         self._plan_in(PAUSE)
         if state.phase is Phase.RUNNING and self._pods_known is not None:
-            ordered = self._course.order.ordered
-            taken_over = before is None and ordered and now - ordered > TAKEN_OVER
+            taken_over = before is None and is_taken_over(self._course.order, now)
             pause = random.uniform(0.0, SPREAD) if taken_over else 0.0
             self.due = asyncio.get_running_loop().time() + pause
 
@@ -94,7 +92,7 @@ class Survey:
         try:
             pods = await self.all_pods()
         except KfTrainError as error:
-            if getattr(error, "retryable", False):
+            if error.retryable:
                 self._plan_in(self._course.order.poll_interval)
             return
         if state.phase is not Phase.QUEUED:

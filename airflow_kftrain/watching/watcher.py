@@ -31,9 +31,9 @@ from airflow_kftrain.monitoring.text import one_line
 from airflow_kftrain.watching.course import Course, unreachable_for_too_long
 from airflow_kftrain.watching.evidence import Evidence
 from airflow_kftrain.watching.feeds import subscribed
-from airflow_kftrain.watching.logs import shown
+from airflow_kftrain.watching.logs import Tell, shown
 from airflow_kftrain.watching.subscription import Subscription
-from airflow_kftrain.watching.survey import PodsKnown, Survey, Tell
+from airflow_kftrain.watching.survey import PodsKnown, Survey
 
 LONGEST_FORBIDDEN = 120.0
 """Seconds for which a job may not be read before that ends the wait, and the job: API servers that
@@ -86,7 +86,7 @@ def _failed(error: KfTrainError) -> Outcome:
         words,
         words,
         fault=Fault.USER if isinstance(error, InvalidSpec) else Fault.SYSTEM,
-        retryable=getattr(error, "retryable", False),
+        retryable=error.retryable,
     )
 
 
@@ -210,7 +210,7 @@ class _Watch:
         passing = (BadConnection, NotServed) if self._course.order.job.uid else ()
         if isinstance(error, (Forbidden, Refused, *passing)):
             return seconds < LONGEST_FORBIDDEN
-        return bool(getattr(error, "retryable", False))
+        return error.retryable
 
     def _see(self, found: JobState) -> None:
         before = self._state
