@@ -66,10 +66,10 @@ def default_deferrable() -> bool:
 
 
 def earliest_event(deferred: datetime) -> datetime:
-    """An event that comes sooner may find the task still running, and is lost: workers tell only
-    now and then that their task is alive, and need a moment more to end."""
+    """An event that comes before Airflow has seen the end of the worker fails the task. Workers end
+    within a heartbeat where nothing keeps them; on a busy machine it takes a few of them."""
     seconds = _configuration().getint("workers", "min_heartbeat_interval", fallback=5)
-    return deferred + timedelta(seconds=seconds + 2)
+    return deferred + timedelta(seconds=3 * seconds)
 
 
 def exceptions() -> ModuleType:

@@ -207,7 +207,9 @@ def unreachable(call: Call, server: str, error: BaseException) -> Unreachable:
     return Unreachable(call.doing, problem, advice=advice, reason=reason)
 
 
-_TROUBLES: tuple[tuple[type[BaseException], tuple[str, str]], ...] = (
+_Kinds = type[BaseException] | tuple[type[BaseException], ...]
+
+_TROUBLES: tuple[tuple[_Kinds, tuple[str, str]], ...] = (
     (
         ssl.SSLCertVerificationError,
         (
@@ -239,7 +241,7 @@ _TROUBLES: tuple[tuple[type[BaseException], tuple[str, str]], ...] = (
         ),
     ),
     (
-        asyncio.TimeoutError,
+        (TimeoutError, asyncio.TimeoutError),  # two until Python 3.10
         (
             "{server} did not answer in time",
             "It may be overloaded, or a firewall drops what we send.",

@@ -373,10 +373,10 @@ ROWS = (
     ),
     Row(
         "Event long before the worker's exit is seen, a retry left",
-        "The worker lives for 14 s more: Airflow fails the try, and the retry takes what was "
+        "The worker lives for 30 s more: Airflow fails the try, and the retry takes what was "
         "trained.",
         ends_at_once,
-        task={**_RETRY, "linger": 14},
+        task={**_RETRY, "linger": 30},
     ),
     Row(
         "50 mapped jobs",
@@ -762,9 +762,9 @@ CANNOT_HOLD = (
     (
         "The worker outlives its event, no retry left",
         "Airflow takes the end of the worker that deferred for that of the worker that goes on, "
-        "and fails the task. Events are held back for as long as Airflow's own heartbeat and 2 s; "
-        "if the worker needs longer than that to end, only a retry helps, which takes what was "
-        "trained.",
+        "and fails the task. Events are held back for three of Airflow's own heartbeats, 15 s by "
+        "default; if the worker needs longer than that to end, only a retry helps, which takes "
+        "what was trained.",
     ),
     (
         "A job that ends and is deleted, by its TTL or by hand, while no triggerer lives",

@@ -19,9 +19,9 @@ from tests.cluster.world import World
 from tests.local.test_pod_operator import AirflowProcess
 
 # Airflow takes its time to start, more so beside other tests.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(720)
 
-_PATIENCE = 120
+_PATIENCE = 600
 _JOBS = ("PyTorchJob", "kubeflow.org/v1")
 
 

@@ -55,7 +55,7 @@ class CannotProxy(KfTrainError):
 
 
 class _Exchange(NamedTuple):
-    """A call that is being answered."""
+    """A call, and who waits for its answer."""
 
     call: Call
     request: web.Request
@@ -208,12 +208,12 @@ class FaultProxy:
 
     @_from_any_thread
     def cut(self) -> int:
-        """Close the connections of all watches without a proper end; how many."""
+        """Close the connections of all open watches without a proper end; how many."""
         return len([_close(watch.request) for watch in self._watches()])
 
     @_from_any_thread
     def expire(self) -> int:
-        """End all watches with an ERROR event, code 410, as the server does; how many."""
+        """End all open watches with an ERROR event, code 410, as the server does; how many."""
         watches = [watch for watch in self._watches() if not watch.expired.done()]
         for watch in watches:
             watch.expired.set_result(None)
@@ -237,17 +237,15 @@ class FaultProxy:
             return web.Response(status=403, text="use the kubeconfig that the fault proxy wrote\n")
         call = call_of(request.method, "/" + target.partition("?")[0], request.query)
         self.calls[call] += 1
-        exchange = _Exchange(call, request, target, self._loop.create_future())
-        self._open.append(exchange)
         try:
-            return await self._answer(exchange)
+            return await self._answer(
+                _Exchange(call, request, target, self._loop.create_future())
+            )
         except (aiohttp.ClientError, OSError) as error:
             if request.transport is not None and not request.transport.is_closing():
                 log.warning("%s: %s %s", self._source, type(error).__name__, error)
             await self._thawed.wait()
             return _close(request)
-        finally:
-            self._open.remove(exchange)
 
     async def _answer(self, exchange: _Exchange) -> web.StreamResponse:
         if not self._listening:  # accepted just before we went
@@ -284,6 +282,8 @@ class FaultProxy:
                 status=answer.status, reason=answer.reason, headers=_end_to_end(answer.headers)
             )
             await response.prepare(request)
+            self._open.append(exchange)
+            undo.callback(self._open.remove, exchange)
             await self._stream(exchange, answer, response)
             return response
 
