@@ -1,0 +1,1 @@
+"""What this package costs, beside what people use today. `make bench` prints it."""

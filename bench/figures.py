@@ -1,0 +1,79 @@
+"""What a part of the bench gives, and how much of it is measured.
+
+A part is a module with `measure(size)`, which ends with `if __name__ == "__main__": run(measure)`.
+Each runs in a process of its own, so that none carries what another has loaded, and prints its
+figures to stdout, a line of JSON each; what goes on goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+OURS = "airflow-kftrain"
+
+
+class Size(NamedTuple):
+    repetitions: int
+    jobs: tuple[int, ...]
+    seconds: float
+    """That a rate is counted for, each time."""
+
+
+FULL = Size(repetitions=5, jobs=(1, 100, 1_000, 10_000), seconds=12.0)
+QUICK = Size(repetitions=1, jobs=(1, 100), seconds=2.0)
+"""Whether it works still: its figures mean nothing."""
+
+
+class Figure(NamedTuple):
+    name: str
+    unit: str
+    values: tuple[float, ...]
+    """One a repetition."""
+    who: str = OURS
+    """Ours, or a peer with its setting: "KubernetesJobTrigger, every 10 s"."""
+    jobs: int = 0
+    """At how many of them; 0 where that means nothing."""
+    goal: float | None = None
+    """At most."""
+    note: str = ""
+    """Why there is no value, or what has to be known to read it."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def is_missed(self) -> bool:
+        return self.goal is not None and bool(self.values) and self.median > self.goal
+
+
+Measure = Callable[[Size], Iterable[Figure]]
+
+
+def run(measure: Measure) -> None:
+    size = QUICK if "--quick" in sys.argv else FULL
+    for figure in measure(size):
+        print(json.dumps(figure._asdict()), flush=True)
+
+
+def read(line: str) -> Figure:
+    said: dict[str, Any] = json.loads(line)
+    return Figure(**{**said, "values": tuple(said["values"])})
+
+
+_BEGAN = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - _BEGAN:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def share(values: Iterable[float], percent: float) -> float:
+    """The percentile; 100 is the largest."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
