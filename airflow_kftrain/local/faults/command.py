@@ -10,6 +10,7 @@ import functools
 import logging
 import signal
 import sys
+import time
 
 from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.local.faults.proxy import CannotProxy, FaultProxy, running
@@ -106,4 +107,5 @@ def _serve(proxy: FaultProxy) -> None:
         except BadFault as error:
             say(error, file=sys.stderr)
     while True:
-        signal.pause()
+        # Not signal.pause(): one that comes just before it would never wake it up.
+        time.sleep(1)
