@@ -238,9 +238,7 @@ class FaultProxy:
         call = call_of(request.method, "/" + target.partition("?")[0], request.query)
         self.calls[call] += 1
         try:
-            return await self._answer(
-                _Exchange(call, request, target, self._loop.create_future())
-            )
+            return await self._answer(_Exchange(call, request, target, self._loop.create_future()))
         except (aiohttp.ClientError, OSError) as error:
             if request.transport is not None and not request.transport.is_closing():
                 log.warning("%s: %s %s", self._source, type(error).__name__, error)
