@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
@@ -156,6 +157,7 @@ def _is_quantity(written: str) -> bool:
     return match is not None and bool(match["digits"] or match["decimals"])
 
 
+@lru_cache(maxsize=1024)  # a job says the same few again and again
 def nano_units(written: str) -> int:
     """The size of a quantity, exactly: in units of 1e-9."""
     match = _QUANTITY.fullmatch(written)
