@@ -112,11 +112,14 @@ def _check_keys(field: str, origin: str, items: list[Any]) -> None:
 def _parse(field: str, text: str, origin: str) -> dict[str, Any]:
     import yaml  # costs more than all the rest of this layer, and few tasks need it
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        nodes = list(yaml.compose_all(text, Loader=loader))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        nodes = []
+        while loader.check_node():
+            nodes.append(loader.get_node())
         _check_nodes(field, origin, nodes)
-        documents = [item for item in yaml.load_all(text, Loader=loader) if item is not None]
+        made = [loader.construct_document(node) for node in nodes]
+        documents = [item for item in made if item is not None]
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         # Without the text itself, which may hold a secret. What the constructors of dates and
         # other tags say quotes it.
