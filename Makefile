@@ -96,10 +96,8 @@ docs: venv ## write the generated pages anew, and the site into build/site
 	$(BIN)/mkdocs build
 
 .PHONY: bench
-bench: venv ## print figures: imports, manifests, statuses; the embedded cluster; a triggerer
-	$(BIN)/python bench/foundation.py
-	$(BIN)/python bench/local.py
-	$(BIN)/python bench/watching.py
+bench: venv ## figures beside those of others, and docs/performance.md; 25 minutes, a minute with QUICK=1
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 # The day of constraints-lowest.txt: Airflow 3.1.0 with what was there when it was new. Later
 # releases of what it depends on break it.

@@ -1,0 +1,107 @@
+"""The parts of the bench, and how one is run: in a process of its own, with an Airflow home to be
+thrown away."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.figures import Figure, read
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PARTS = {
+    "triggerer": "A triggerer",
+    "ends": "From the end of a job to its event",
+    "storms": "Storms",
+    "submit": "Submitting",
+    "imports": "Imports and DAG files",
+    "manifests": "Manifests and statuses",
+    "real_airflow": "In a real Airflow",
+    "local_cluster": "The embedded cluster",
+}
+"""Modules, and their titles."""
+
+LONGEST = {True: 300.0, False: 1200.0}
+"""Seconds that a part may take: in a quick run, in a full one."""
+LAST_LINES = 15
+
+
+class Ran(NamedTuple):
+    """A part that was run."""
+
+    part: str
+    figures: tuple[Figure, ...]
+    failure: str = ""
+    """The last that it said, if it broke."""
+
+    @property
+    def title(self) -> str:
+        return PARTS[self.part]
+
+    @property
+    def text(self) -> str:
+        """What the part says of itself."""
+        source = (ROOT / "bench" / f"{self.part}.py").read_text(encoding="utf-8")
+        return ast.get_docstring(ast.parse(source)) or ""
+
+
+def run_part(part: str, *, quick: bool) -> Ran:
+    command = [sys.executable, "-m", f"bench.{part}", *(["--quick"] if quick else [])]
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    with (
+        tempfile.TemporaryDirectory(prefix="kftrain-bench-") as home,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=_environment(home),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # A signal that lets it clean up.
+        limit = threading.Timer(LONGEST[quick], process.send_signal, [signal.SIGINT])
+        limit.daemon = True
+        limit.start()
+        telling = threading.Thread(target=_tell, args=(part, process.stderr, last))
+        telling.start()
+        figures = tuple(_figures(part, process.stdout))
+        code = process.wait()
+        limit.cancel()
+        telling.join()
+    if code == 0 and figures:
+        return Ran(part, figures)
+    return Ran(part, figures, "".join(last) or f"exit code {code}, {len(figures)} figures")
+
+
+def _environment(home: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    # Compiling everything anew each time is not what users see.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**kept, "AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+
+def _tell(part: str, lines: Iterable[str], last: deque[str]) -> None:
+    for line in lines:
+        last.append(line)
+        print(f"{part:<13} {line}", end="", file=sys.stderr, flush=True)
+
+
+def _figures(part: str, lines: Iterable[str]) -> Iterable[Figure]:
+    for line in lines:
+        if line.startswith('{"name": '):
+            yield read(line)
+        else:  # of Airflow, for instance
+            print(f"{part:<13} {line}", end="", file=sys.stderr, flush=True)
