@@ -1,0 +1,318 @@
+"""Triggers as a triggerer runs them: tasks of one event loop, in a process of its own.
+
+A process of triggers starts the stand-in server that it asks, so that several may be measured at
+once. It says what it has found in one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.figures import OURS, Size
+from bench.objects import INSTANCE, Name
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
+
+ROOT = Path(__file__).resolve().parent.parent
+CONNECTION = "bench"
+_CHILD = "--child"
+
+
+class Setting(NamedTuple):
+    """Whose triggers."""
+
+    poll_seconds: float | None = None
+    """None: ours, which do not poll."""
+
+    @property
+    def who(self) -> str:
+        every = self.poll_seconds
+        return OURS if every is None else f"KubernetesJobTrigger, every {every:g} s"
+
+
+WE = Setting()
+PEER = Setting(10.0)
+"""Its default."""
+
+
+# ----- processes
+
+
+class Task(NamedTuple):
+    """For a process of its own."""
+
+    name: str
+    setting: Setting
+    jobs: int
+    size: Size
+
+
+def together(module: str, tasks: Iterable[Task]) -> Iterator[Any]:
+    """What each has found, all of them at work at the same time."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {
+            **os.environ,
+            "AIRFLOW_HOME": home,
+            # An installed package has its bytecode.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode"),
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+            "AIRFLOW__KFTRAIN__INSTANCE": INSTANCE,
+        }
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-m", module, _CHILD, json.dumps(task)],
+                stdout=subprocess.PIPE,
+                cwd=ROOT,
+                env=environment,
+                text=True,
+            )
+            for task in tasks
+        ]
+        for child in started:
+            said, _ = child.communicate()
+            if child.returncode:
+                raise RuntimeError(f"{module} ended with {child.returncode}")
+            # A library may have written there, too.
+            yield json.loads(said.splitlines()[-1])
+
+
+Work = Callable[[Task, "Turns"], Coroutine[Any, Any, Any]]
+
+
+def is_child() -> bool:
+    return _CHILD in sys.argv
+
+
+def work_as_child(work: Work) -> None:
+    name, setting, jobs, size = json.loads(sys.argv[-1])
+    turns = Turns()
+    loop = asyncio.SelectorEventLoop(turns.selector)
+    asyncio.set_event_loop(loop)
+    found = loop.run_until_complete(work(Task(name, Setting(*setting), jobs, Size(*size)), turns))
+    print(json.dumps(found), flush=True)
+    loop.run_until_complete(_end_all())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+async def _end_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+class Turns:
+    """Milliseconds of CPU that each turn of a loop takes: for so long nothing else in it has its
+    turn. CPU of its thread, since what else runs on the machine is not to be counted."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self._select = self.selector.select
+        self.selector.select = self._timed  # type: ignore[method-assign]
+        self._began = self._collecting = time.thread_time()
+        self._in_full = 0.0
+        self.all = array("d")
+        self.without_full = array("d")
+        """Without full collections: those look through all that Airflow has imported, in whichever
+        turn they happen to come."""
+        gc.callbacks.append(self._collected)
+
+    def clear(self) -> None:
+        self.all, self.without_full = array("d"), array("d")
+
+    def _timed(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        taken = time.thread_time() - self._began
+        self.all.append(1000 * taken)
+        self.without_full.append(1000 * (taken - self._in_full))
+        found = self._select(timeout)
+        self._began, self._in_full = time.thread_time(), 0.0
+        return found
+
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
+        now = time.thread_time()
+        if phase == "start":
+            self._collecting = now
+        elif info["generation"] == 2:
+            self._in_full += now - self._collecting
+
+
+# ----- the server
+
+
+class Server:
+    """The stand-in, as its client sees it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, jobs: int) -> Server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.standin", str(jobs)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            limit=1 << 24,
+        )
+        server = cls(process)
+        said = {"conn_type": "kubernetes", "extra": {"kube_config_path": await server._answer()}}
+        os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(said)
+        return server
+
+    async def do(self, what: str, **more: float) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": what, **more}).encode() + b"\n")
+        return await self._answer()
+
+    async def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(await self._process.stdout.readline())
+
+    async def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+
+# ----- the triggers
+
+
+def trigger_for(setting: Setting, job: Name) -> BaseTrigger:
+    """As a triggerer has it: from JSON."""
+    if setting.poll_seconds is None:
+        from airflow_kftrain.kinds import JobReference
+        from airflow_kftrain.messages import WatchOrder
+        from airflow_kftrain.triggers.training_job import TrainingJobTrigger
+
+        order = WatchOrder(
+            JobReference("PyTorchJob", "default", job.name, job.uid),
+            "kubeflow.org/v1",
+            connection=CONNECTION,
+            instance=INSTANCE,
+            owner=job.owner.ti_id,
+            ordered=datetime.now(timezone.utc),
+        )
+        return TrainingJobTrigger(**json.loads(json.dumps({"order": order.to_dict()})))
+    from airflow.providers.cncf.kubernetes.triggers.job import KubernetesJobTrigger
+
+    said = {
+        "job_name": job.name,
+        "job_namespace": "default",
+        "pod_names": [f"{job.name}-0"],
+        "pod_namespace": "default",
+        "base_container_name": "base",
+        "kubernetes_conn_id": CONNECTION,
+        "poll_interval": setting.poll_seconds,
+        "get_logs": False,
+    }
+    return KubernetesJobTrigger(**json.loads(json.dumps(said)))
+
+
+class Fleet:
+    """Triggers at work, one a job."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._tasks: list[asyncio.Task[None]] = []
+        self.fired: dict[str, float] = {}
+        """When, by the clock that all processes have."""
+        self.failed: dict[str, str] = {}
+        """Those that raised."""
+
+    async def start(self, jobs: int, rate: float) -> None:
+        """So many a second."""
+        began = time.monotonic()
+        for number in range(jobs):
+            late = began + number / rate - time.monotonic()
+            # A triggerer, too, lets all others have their turn between two.
+            await asyncio.sleep(late if late > 0.05 else 0)
+            self._tasks.append(asyncio.create_task(self._run(Name(number))))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _run(self, job: Name) -> None:
+        trigger = trigger_for(self._setting, job)
+        try:
+            async for event in trigger.run():
+                verdict = event.payload.get("verdict") or event.payload["status"]
+                if not verdict.startswith("succe"):
+                    self.failed[job.name] = str(event.payload)
+                self.fired[job.name] = time.time()
+                return
+        except Exception as error:  # noqa: BLE001  # a triggerer fails the task then
+            self.failed[job.name] = type(error).__name__
+
+
+async def first_client(setting: Setting) -> None:
+    """What the first trigger of a triggerer pays for all: imports, and for ours the client."""
+    await asyncio.to_thread(trigger_for, setting, Name(0))
+    if setting.poll_seconds is None:
+        from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
+
+        await asyncio.to_thread(importlib.import_module, "airflow_kftrain.watching.watcher")
+        await AsyncTrainingJobHook(CONNECTION).namespace()
+
+
+async def until(seen: Callable[[], bool], seconds: float = 120.0) -> bool:
+    """Whether it came to be; nobody would set an event."""
+    end = time.monotonic() + seconds
+    while not seen():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+def are_synced() -> bool:
+    """Whether all of our feeds know their jobs."""
+    from airflow_kftrain.watching import feeds
+
+    found = feeds.hub_of(CONNECTION)._feeds.values()
+    return bool(found) and all(feed.jobs_stream.synced for feed in found)
+
+
+@contextmanager
+def hurried(times: float) -> Iterator[None]:
+    """What our engine does now and then it does so many times as often: an hour in some minutes."""
+    from airflow_kftrain.watching import pods, streams, survey, watcher
+
+    waits: list[tuple[Any, str]] = [
+        *((streams, name) for name in ("WATCH_SECONDS", "LIST_AGAIN_SECONDS", "_HELD_SECONDS")),
+        *((pods, "LOOK_SECONDS"), (survey, "PAUSE"), (watcher, "_LONGEST_WAIT")),
+    ]
+    before = [getattr(module, name) for module, name in waits]
+    for (module, name), seconds in zip(waits, before, strict=True):
+        setattr(module, name, seconds / times)
+    try:
+        yield
+    finally:
+        for (module, name), seconds in zip(waits, before, strict=True):
+            setattr(module, name, seconds)
+
+
+def resident() -> float:
+    """KiB of this process."""
+    with open("/proc/self/statm", encoding="utf-8") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024

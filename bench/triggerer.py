@@ -1,0 +1,355 @@
+"""What running jobs cost a triggerer: calls, connections, CPU, memory, stalls of its loop.
+
+Ours beside the peer's, 1 to 10,000 jobs, idle and with a tenth of the jobs changing a minute. Each
+has a process and a server of its own. Those that hardly work run at the same time; the peer's
+10,000 have the machine for themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import statistics
+import time
+import tracemalloc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from bench.figures import Figure, Size, run, say, share
+from bench.fleet import (
+    CONNECTION,
+    PEER,
+    WE,
+    Fleet,
+    Server,
+    Setting,
+    Task,
+    Turns,
+    are_synced,
+    first_client,
+    hurried,
+    is_child,
+    resident,
+    together,
+    until,
+    work_as_child,
+)
+
+FRUGAL = Setting(60.0)
+"""The peer's best for cost; we look as often where no watch is allowed."""
+HURRY = 50.0
+"""Our engine lists every ten minutes. Idle windows show that in seconds."""
+CHANGING_A_MINUTE = 0.1
+STATES = "idle", "changing"
+_MANY = 10_000
+_STARTS_A_SECOND = 1_000.0
+_FIRST_LOOKS = 14.0
+"""Seconds after which a trigger has nothing to do but wait."""
+_CORE = 60.0
+"""CPU-seconds a minute."""
+
+Window = dict[str, Any]
+
+
+# ----- in a process of its own
+
+
+async def cost(task: Task, turns: Turns) -> dict[str, Any]:
+    ours = task.setting.poll_seconds is None
+    server = await Server.start(task.jobs)
+    await first_client(task.setting)
+    fleet = Fleet(task.setting)
+    before = resident()
+    turns.clear()
+    await _begin(task, fleet)
+    counts = await server.do("read")
+    found: dict[str, Any] = {"starting": _stalls(turns), "counts": counts}
+    rate = task.jobs * CHANGING_A_MINUTE / 60
+    for state in reversed(STATES):
+        hurry = HURRY if ours and state == "idle" else 1.0
+        with hurried(hurry) if ours else nullcontext():
+            if hurry > 1:
+                await _in_a_hurry(server, hurry)
+            changing = rate if state == "changing" else 0.0
+            await server.do("change", rate=changing)
+            found[state] = [await _window(server, turns, seconds) for seconds in _windows(task)]
+    found["kib"] = (resident() - before) / task.jobs
+    found["failed"] = fleet.failed
+    await fleet.stop()
+    await server.stop()
+    return found
+
+
+async def _begin(task: Task, fleet: Fleet) -> None:
+    """To when all triggers wait. The peer's poll evenly, as they would in the long run."""
+    every, size = task.setting.poll_seconds, task.size
+    if every is None:
+        await fleet.start(task.jobs, _STARTS_A_SECOND)
+        await until(are_synced)
+        await asyncio.sleep(min(_FIRST_LOOKS, size.seconds))
+    else:
+        await fleet.start(task.jobs, task.jobs / min(every, size.seconds * size.repetitions))
+        await asyncio.sleep(min(3.0, size.seconds))
+
+
+async def _in_a_hurry(server: Server, times: float) -> None:
+    """What waits already waits as long as it was told to: all start anew."""
+    await server.do("hurry", times=times)
+    await server.do("expire")
+    await asyncio.sleep(3)
+
+
+def _windows(task: Task) -> list[float]:
+    """Seconds. Where a poll fits in, so that each window has as many."""
+    size, every = task.size, task.setting.poll_seconds or math.inf
+    is_saturated = task.jobs == _MANY and every == PEER.poll_seconds
+    fits = every < size.seconds and not is_saturated
+    return [every if fits else size.seconds] * size.repetitions
+
+
+async def _window(server: Server, turns: Turns, seconds: float) -> Window:
+    before = await server.do("read")
+    turns.clear()
+    cpu, began = time.process_time(), time.monotonic()
+    await asyncio.sleep(seconds)
+    cpu, taken = time.process_time() - cpu, time.monotonic() - began
+    stalls = _stalls(turns)
+    after = await server.do("read")
+    counts = {name: value - before.get(name, 0) for name, value in after.items()}
+    return {**counts, "open": after["open"], "client": cpu, "seconds": taken, **stalls}
+
+
+def _stalls(turns: Turns) -> dict[str, float]:
+    told = {f"p{percent}": share(turns.without_full, percent) for percent in (50, 99)}
+    return {**told, "max": max(turns.without_full), "max with full": max(turns.all)}
+
+
+async def memory(task: Task, turns: Turns) -> list[float]:
+    """KiB a trigger, over a task that awaits an Event."""
+    server = await Server.start(task.jobs)
+    await first_client(task.setting)
+    tracemalloc.start()
+    found = []
+    ours = task.setting.poll_seconds is None
+    with hurried(10) if ours else nullcontext():
+        for _ in range(task.size.repetitions + 1):
+            waiting = await _held_by_waiting(task.jobs)
+            before, fleet = _held(), Fleet(task.setting)
+            await _begin(task._replace(size=task.size._replace(seconds=2.0)), fleet)
+            found.append((_held() - before - waiting) / task.jobs / 1024)
+            await fleet.stop()
+            if ours:
+                await _nobody_waits()
+    await server.stop()
+    return found[1:]  # the first has loaded things, too
+
+
+async def _held_by_waiting(count: int) -> int:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    before = _held()
+    tasks = [asyncio.create_task(wait()) for _ in range(count)]
+    await asyncio.sleep(0.1)
+    held = _held() - before
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return held
+
+
+async def _nobody_waits() -> None:
+    from airflow_kftrain.watching import feeds
+
+    feeds.LINGER_SECONDS = 0.0
+    hub = feeds.hub_of(CONNECTION)
+    for feed in list(hub._feeds.values()):
+        hub.leave(feed)
+    await until(lambda: not hub.is_busy)
+
+
+def _held() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+async def work(task: Task, turns: Turns) -> Any:
+    return await (memory if task.name == "memory" else cost)(task, turns)
+
+
+# ----- the figures
+
+
+class Cost(NamedTuple):
+    """What one process has found."""
+
+    setting: Setting
+    jobs: int
+    found: dict[str, Any]
+
+    def a_minute(self, state: str, name: str) -> list[float]:
+        """Of each window. To what changing jobs cost comes what idle ones do, which the windows
+        are too short for."""
+        ours = self.setting.poll_seconds is None
+        times = HURRY if ours and state == "idle" else 1.0
+        values = [60 * each.get(name, 0) / each["seconds"] / times for each in self.found[state]]
+        if ours and state == "changing":
+            idle = statistics.median(self.a_minute("idle", name))
+            values = [value + idle for value in values]
+        return values
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    say("triggerer: all but the peer's 10,000")
+    waves = [[Task("cost", each, jobs, size) for each in (WE, PEER) for jobs in size.jobs]]
+    if _MANY in size.jobs:
+        waves[0].remove(Task("cost", PEER, _MANY, size))
+        waves += [[Task("cost", each, _MANY, size)] for each in (FRUGAL, PEER)]
+    costs = []
+    for wave in waves:
+        say(f"triggerer: {', '.join(f'{each.setting.who} x {each.jobs}' for each in wave)}")
+        for task, found in zip(wave, together(__spec__.name, wave), strict=True):
+            costs.append(Cost(task.setting, task.jobs, found))
+    yield from _costs(costs)
+    yield from _growth([each for each in costs if each.setting == WE])
+    yield from _full_core(costs)
+    yield from _memory(size)
+    for each in costs:
+        if each.jobs == _MANY:
+            note = "one start; what it holds, and what it has held"
+            yield _of(each, "resident memory of a trigger", "KiB", [each.found["kib"]], note=note)
+
+
+_RATES = (
+    ("API requests a minute", "", "requests"),
+    ("TCP connections a minute", "", "connections"),
+    ("TLS handshakes a minute", "", "handshakes"),
+    ("CPU a minute", "s", "client"),
+    ("MiB a minute", "MiB", "bytes"),
+)
+_GOALS = {"API requests a minute": 4.0, "CPU a minute": 0.003 * _CORE}
+
+
+def _costs(costs: Iterable[Cost]) -> Iterator[Figure]:
+    for each in costs:
+        for state in STATES:
+            yield from _rates(each, state)
+            yield from _stall_figures(each, state)
+        starting = [each.found["starting"]["max"]]
+        yield _of(
+            each,
+            "longest stall while all start",
+            "ms",
+            starting,
+            20.0 if each.jobs == 1000 else None,
+        )
+
+
+def _rates(each: Cost, state: str) -> Iterator[Figure]:
+    polls = each.setting.poll_seconds
+    for name, unit, key in _RATES:
+        factor = 1 / (1 << 20) if key == "bytes" else 1.0
+        values = [factor * value for value in each.a_minute(state, key)]
+        goal = _GOALS.get(name) if state == "idle" and each.jobs == 1000 else None
+        note = f"with waits of 1/{HURRY:g}" if polls is None and state == "idle" else ""
+        yield _of(each, f"{name}, {state}", unit, values, goal, note)
+        if each.setting == PEER and each.jobs < _MANY:
+            times = 60.0 / 10.0
+            yield Figure(
+                f"{name}, {state}",
+                unit,
+                tuple(value / times for value in values),
+                FRUGAL.who,
+                each.jobs,
+                note=f"measured at {PEER.poll_seconds:g} s, over {times:g}",
+            )
+    is_open = [window["open"] for window in each.found[state]]
+    yield _of(each, f"connections open, {state}", "", is_open)
+    if polls is not None:
+        wanted = each.jobs * 60 / polls
+        made = [100 * value / wanted for value in each.a_minute(state, "requests")]
+        yield _of(each, f"polls made of those wanted, {state}", "%", made)
+
+
+def _stall_figures(each: Cost, state: str) -> Iterator[Figure]:
+    for name in ("p50", "p99", "max"):
+        values = [window[name] for window in each.found[state]]
+        goal = 20.0 if each.jobs == 1000 and name == "max" else None
+        yield _of(each, f"stall {name}, {state}", "ms", values, goal, "without full collections")
+    values = [window["max with full"] for window in each.found[state]]
+    note = f"full collections as they come; the longest of all: {max(values):.0f} ms"
+    yield _of(each, f"stall max with collections, {state}", "ms", values, note=note)
+
+
+def _growth(costs: Sequence[Cost]) -> Iterator[Figure]:
+    """With how many jobs to which power it grows: 0 is not at all, 1 is in proportion."""
+    large = [each for each in costs if each.jobs >= 100]
+    fitted = large if len(large) > 1 else list(costs)
+    jobs = [each.jobs for each in fitted]
+    watches = [each.a_minute("idle", "watch") for each in fitted]
+    powers = [_power(jobs, each) for each in zip(*watches, strict=True)]
+    note = f"from {jobs[0]:,} to {jobs[-1]:,} jobs"
+    yield Figure("growth of calls between lists, power", "", tuple(powers), goal=0.05, note=note)
+    for each in costs:
+        counts = each.found["counts"]
+        yield _of(each, "pages of a list", "", [counts["list pytorchjobs"]])
+        yield _of(each, "bytes of a list", "MiB", [counts["bytes of pytorchjobs"] / (1 << 20)])
+    listed = [each.found["counts"]["bytes of pytorchjobs"] for each in fitted]
+    yield Figure("growth of a list's bytes, power", "", (_power(jobs, listed),), note=note)
+
+
+def _power(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Least squares over the logarithms."""
+    fitted = statistics.linear_regression(
+        *([math.log(max(v, 1e-9)) for v in vs] for vs in (xs, ys))
+    )
+    return fitted.slope
+
+
+def _full_core(costs: Iterable[Cost]) -> Iterator[Figure]:
+    """How many of the peer's a triggerer bears, which has one core since it has one thread."""
+    for each in costs:
+        every = each.setting.poll_seconds
+        if every is None or each.jobs == 1:
+            continue
+        windows = each.found["idle"]
+        a_poll = [window["client"] / max(window["requests"], 1) for window in windows]
+        of_server = statistics.median(w["cpu"] / max(w["requests"], 1) for w in windows)
+        note = f"the server takes {1000 * of_server:.1f} ms more, on another core"
+        yield _of(each, "CPU of a poll", "ms", [1000 * seconds for seconds in a_poll], note=note)
+        full = [every / seconds for seconds in a_poll]
+        yield _of(each, "triggers that fill a core", "", full)
+
+
+def _memory(size: Size) -> Iterator[Figure]:
+    jobs = min(1000, size.jobs[-1])
+    tasks = [Task("memory", WE, jobs, size), Task("memory", PEER, jobs // 5, size)]
+    say("triggerer: memory")
+    for task, found in zip(tasks, together(__spec__.name, tasks), strict=True):
+        goal = 4.0 if task.setting == WE else None
+        note = "over a task that awaits an Event; what the shared feed remembers included"
+        yield Figure(
+            "memory of a trigger", "KiB", tuple(found), task.setting.who, task.jobs, goal, note
+        )
+
+
+def _of(
+    cost: Cost,
+    name: str,
+    unit: str,
+    values: Iterable[float],
+    goal: float | None = None,
+    note: str = "",
+) -> Figure:
+    if cost.setting != WE:
+        goal = None
+    return Figure(name, unit, tuple(values), cost.setting.who, cost.jobs, goal, note)
+
+
+if __name__ == "__main__":
+    if is_child():
+        work_as_child(work)
+    else:
+        run(measure)
