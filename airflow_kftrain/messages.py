@@ -7,6 +7,7 @@ Orders hold names and ids only.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -28,6 +29,8 @@ from airflow_kftrain.specs.timeouts import Timeouts
 
 _VERSION = 1
 POLL_INTERVAL = 60.0
+_USUAL = Timeouts()
+"""One for all orders."""
 _LONGEST = 10.0**9
 """Seconds: thirty years. What is longer was not meant, and may be more than Python can count."""
 
@@ -43,7 +46,7 @@ class WatchOrder(NamedTuple):
     """Value of the label that marks all jobs of this Airflow; "" where somebody else made it."""
     owner: str = ""
     """`ti.id` of the try that waits for it; "" where nobody may delete it (a sensor)."""
-    timeouts: Timeouts = Timeouts()
+    timeouts: Timeouts = _USUAL
     deadline: datetime | None = None
     """The execution timeout, as a moment."""
     not_before: datetime | None = None
@@ -155,6 +158,23 @@ class Outcome(NamedTuple):
         )
 
 
+def shared_words(order: dict[str, Any]) -> dict[str, Any]:
+    """The same order, as JSON. What thousands of them say alike a process holds once."""
+    if not isinstance(order, dict):
+        return order  # of another version: for from_dict to make sense of
+    return {
+        sys.intern(key): shared_words(value)
+        if isinstance(value, dict)
+        else sys.intern(value)
+        if key in _ALIKE and isinstance(value, str)
+        else value
+        for key, value in order.items()
+    }
+
+
+_ALIKE = ("kind", "namespace", "api_version", "connection", "instance")
+
+
 def _read_pod(said: Mapping[str, Any]) -> ReplicaPod:
     return ReplicaPod(
         role=_text(said.get("role")),
@@ -171,7 +191,7 @@ def _read_timeouts(said: object) -> Timeouts:
     for name in Timeouts._fields:
         if name in fields:
             limits[name] = _read_duration(fields[name], getattr(Timeouts(), name))
-    return Timeouts(**limits)
+    return Timeouts(**limits) if limits else _USUAL
 
 
 def _read_duration(said: object, default: timedelta | None) -> timedelta | None:
@@ -234,4 +254,6 @@ def _text(said: object) -> str:
 def _storable(text: str) -> str:
     """What is no text to a database or an encoder must not keep an event from being stored: a
     program may write anything into its log, and PostgreSQL refuses JSON with a NUL in it."""
+    if text.isascii() and "\0" not in text:
+        return text  # no copy: a triggerer holds thousands of orders
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_kftrain.airflow_compat import has_trigger_on_kill, map_index_of, push_xcom, task_state
-from airflow_kftrain.messages import Outcome, ReplicaPod, WatchOrder
+from airflow_kftrain.messages import Outcome, ReplicaPod, WatchOrder, shared_words
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Fault
 from airflow_kftrain.monitoring.text import one_line
@@ -33,7 +33,7 @@ class TrainingJobTrigger(BaseTrigger):
         """`order` is WatchOrder.to_dict(), `links` are URL templates by the fields of Links.
         `unknown` are arguments of another version of this package."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.order = order
+        self.order = shared_words(order)
         self.links = links if isinstance(links, dict) else {}
         self._fired = False
 
@@ -98,7 +98,8 @@ class TrainingJobTrigger(BaseTrigger):
             return failed.to_dict()
 
     def _tell(self, line: str) -> None:
-        self.log.info("%s", line)
+        # Of the class: one of its own takes as much memory as all else that a trigger knows.
+        self.logger().info("%s", line)
 
     async def _push_links(self, pods: Sequence[ReplicaPod], finish: datetime | None = None) -> None:
         """What could not be linked to before the pods were there. Links are never worth a job."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from airflow_kftrain.hooks.api_calls import POD, AnyKind
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
-from airflow_kftrain.job_state import JobState, read_mapping, read_state, read_text
+from airflow_kftrain.job_state import JobState, ReplicaCount, read_mapping, read_state, read_text
 from airflow_kftrain.kinds import JobKind, find_kind
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import WatchOrder
@@ -266,8 +266,8 @@ def hub_of(connection: str | None) -> Hub:
     return hubs[connection]
 
 
-@asynccontextmanager
-async def subscribed(order: WatchOrder, *, sweeps: bool = False) -> AsyncIterator[Subscription]:
+def subscribed(order: WatchOrder, *, sweeps: bool = False) -> Subscription:
+    """To be left when it is not wanted any more: a `with` does it."""
     name = sys.intern(order.job.name)
     only = "" if order.instance else name
     hub = hub_of(order.connection)
@@ -278,11 +278,7 @@ async def subscribed(order: WatchOrder, *, sweeps: bool = False) -> AsyncIterato
     )
     subscription = Subscription(feed, name, order.job.uid)
     feed.add(subscription, order.poll_interval)
-    try:
-        yield subscription
-    finally:
-        feed.remove(subscription)
-        hub.leave(feed)
+    return subscription
 
 
 def _may_restart(kind: JobKind, job: Mapping[str, Any]) -> bool:
@@ -301,8 +297,10 @@ def _may_restart(kind: JobKind, job: Mapping[str, Any]) -> bool:
 
 
 def _condensed(state: JobState) -> JobState:
-    """Thousands of jobs say the same words."""
-    return state._replace(
-        reason=sys.intern(state.reason),
-        replicas=tuple(each._replace(role=sys.intern(each.role)) for each in state.replicas),
-    )
+    """Thousands of jobs say the same words, and count the same replicas."""
+    return state._replace(reason=sys.intern(state.reason), replicas=_shared(state.replicas))
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared(replicas: tuple[ReplicaCount, ...]) -> tuple[ReplicaCount, ...]:
+    return tuple(each._replace(role=sys.intern(each.role)) for each in replicas)

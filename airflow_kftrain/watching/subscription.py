@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """One who waits for one job."""
+    """One who waits for one job. Its own context manager, since thousands wait: a generator takes
+    as much memory as all that is in here."""
 
     __slots__ = ("_is_due", "_waiter", "feed", "last_words", "name", "pods_changed", "uid")
 
@@ -27,6 +28,13 @@ class Subscription:
         self.pods_changed = False
         self._is_due = False
         self._waiter: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.feed.remove(self)
+        self.feed.hub.leave(self.feed)
 
     @property
     def state(self) -> JobState | None:

@@ -64,7 +64,7 @@ async def watch_job(
         if not order.job.name or not order.job.namespace:
             raise InvalidSpec("", "the order to watch a job cannot be read: it names no job")
         course = Course(order, order.kind)
-        async with subscribed(order, sweeps=sweeps) as subscription:
+        with subscribed(order, sweeps=sweeps) as subscription:
             watch = _Watch(course, subscription, tell, pods_known)
             if order.show_logs == "off":
                 return await watch.outcome(await watch.decision())

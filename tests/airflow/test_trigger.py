@@ -127,3 +127,19 @@ def test_what_airflow_logs_of_the_event_is_short():
 
     (event,) = asyncio.run(run())
     assert repr(event) == f"failed: {event.payload['words']}"
+
+
+def test_triggers_hold_once_what_their_orders_say_alike():
+    said = json.dumps(ORDER._replace(instance="an-airflow").to_dict())
+    one, another = (TrainingJobTrigger(json.loads(said)) for _ in range(2))
+    assert one.order == json.loads(said)
+    for key in ("api_version", "instance"):
+        assert one.order[key] is another.order[key]
+    assert one.order["job"]["kind"] is another.order["job"]["kind"]
+    assert WatchOrder.from_dict(one.order).instance is one.order["instance"]
+
+
+def test_triggers_share_their_logger():
+    one, another = (TrainingJobTrigger(ORDER.to_dict()) for _ in range(2))
+    one._tell("a line")
+    assert one.log is another.log

@@ -314,10 +314,10 @@ def test_orders_of_one_airflow_kind_and_namespace_share_a_feed_and_others_do_not
     ]
 
     async def work():
-        async with feeds.subscribed(order) as one:
+        with feeds.subscribed(order) as one:
             same = []
             for other in others:
-                async with feeds.subscribed(other) as another:
+                with feeds.subscribed(other) as another:
                     same.append(another.feed is one.feed)
             assert same == [True, False, False, False, False, False]
             hub = hub_of(None)
@@ -340,10 +340,10 @@ def test_who_comes_while_a_feed_ends_gets_one_that_lives(monkeypatch):
     order = WatchOrder(JobReference("PyTorchJob", "ml", "a", "u"), "kubeflow.org/v1", None, "here")
 
     async def work():
-        async with feeds.subscribed(order):
+        with feeds.subscribed(order):
             pass
         await asyncio.sleep(feeds.LINGER_SECONDS + 0.5)
-        async with feeds.subscribed(order) as one:
+        with feeds.subscribed(order) as one:
             await asyncio.sleep(2)
             assert not one.feed.task.done()
             assert hub_of(None) is one.feed.hub
