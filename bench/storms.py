@@ -1,0 +1,202 @@
+"""What befalls all of a triggerer's jobs in one moment, a thousand of them.
+
+All end within a second; all watches are told 410; the API server is away for five seconds. How
+long until all is settled, with how many calls, how much memory, and the longest stall. Beside the
+peer's where it has the same trouble.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from bench.figures import Figure, Size, run, say
+from bench.fleet import (
+    WE,
+    Fleet,
+    Server,
+    Task,
+    Turns,
+    are_synced,
+    first_client,
+    is_child,
+    peer,
+    resident,
+    together,
+    until,
+    work_as_child,
+)
+
+AWAY_SECONDS = 5.0
+_STARTS_A_SECOND = 500.0
+_HOLDS = 6.0
+_WATCHES = 2
+"""Of jobs and of pods."""
+
+Found = dict[str, float]
+
+
+class Stage(NamedTuple):
+    """Where the storms take place."""
+
+    task: Task
+    turns: Turns
+    server: Server
+
+    @property
+    def holds(self) -> float:
+        """After so many seconds a watch counts as one that works."""
+        return min(_HOLDS, self.task.size.seconds)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.task.setting.poll_seconds is None
+
+    @asynccontextmanager
+    async def fleet(self) -> AsyncIterator[Fleet]:
+        """All jobs run, and each has its trigger."""
+        await self.server.do("renew")
+        fleet = Fleet(self.task.setting)
+        await fleet.start(self.task.jobs, _STARTS_A_SECOND if self.is_ours else 200)
+        if self.is_ours:
+            await until(are_synced)
+        await asyncio.sleep(self.holds if self.is_ours else 1)
+        try:
+            yield fleet
+        finally:
+            await fleet.stop()
+
+    async def measured(self, storm: Callable[[], Awaitable[float]]) -> Found:
+        before, resident_before = await self.server.do("read"), resident()
+        self.turns.clear()
+        seconds = await storm()
+        after = await self.server.do("read")
+        return {
+            "settled": seconds,
+            "calls": after["requests"] - before["requests"],
+            "stall": max(self.turns.without_full),
+            "stall with collections": max(self.turns.all),
+            "more": (resident() - resident_before) / 1024,
+            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+    # ----- the storms; each gives the seconds until all was settled
+
+    async def all_end(self) -> Found:
+        async with self.fleet() as fleet:
+            jobs = self.task.jobs
+
+            async def storm() -> float:
+                written = await self.server.do("end", jobs=jobs, rate=float(jobs))
+                assert await until(lambda: len(fleet.fired) + len(fleet.failed) == jobs)
+                last: float = max(written.values())
+                return max(fleet.fired.values()) - last
+
+            return {**await self.measured(storm), "failed": len(fleet.failed)}
+
+    async def all_expire(self) -> Found:
+        await asyncio.sleep(self.holds)
+
+        async def storm() -> float:
+            began = time.monotonic()
+            await self.server.do("expire")
+            await self._are_watching()
+            return time.monotonic() - began
+
+        return await self.measured(storm)
+
+    async def away(self, fleet: Fleet) -> Found:
+        """Settled when all watch again, or, the peer's, when each has polled again or failed."""
+        await asyncio.sleep(self.holds)
+
+        async def storm() -> float:
+            await self.server.do("away", seconds=min(AWAY_SECONDS, self.task.size.seconds))
+            back = time.monotonic()
+            if self.is_ours:
+                await self._are_watching()
+            else:
+                await self._server_shows("asked", self.task.jobs - len(fleet.failed))
+            return time.monotonic() - back
+
+        return {**await self.measured(storm), "failed": len(fleet.failed)}
+
+    async def _are_watching(self) -> None:
+        await self._server_shows("watches", _WATCHES)
+
+    async def _server_shows(self, what: str, at_least: int) -> None:
+        end = time.monotonic() + 60
+        while (await self.server.do("read"))[what] < at_least:
+            assert time.monotonic() < end, f"not all are back: {what}"
+            await asyncio.sleep(0.02)
+
+
+async def storms(task: Task, turns: Turns) -> dict[str, list[Found]]:
+    server = await Server.start(task.jobs)
+    await first_client(task.setting)
+    stage = Stage(task, turns, server)
+    times = range(task.size.repetitions)
+    found: dict[str, list[Found]] = {"ends": [await stage.all_end() for _ in times]}
+    async with stage.fleet() as fleet:
+        if stage.is_ours:
+            found["expiry"] = [await stage.all_expire() for _ in times]
+        found["away"] = [await stage.away(fleet) for _ in times]
+        await _all_still_end(stage, fleet)
+    await server.stop()
+    return found
+
+
+async def _all_still_end(stage: Stage, fleet: Fleet) -> None:
+    """No storm has left a trigger deaf."""
+    left = stage.task.jobs - len(fleet.failed)
+    await stage.server.do("end", jobs=stage.task.jobs, rate=float(stage.task.jobs))
+    assert await until(lambda: len(fleet.fired) >= left), f"{len(fleet.fired)} of {left} fired"
+
+
+TITLES = {
+    "ends": "all end within a second",
+    "expiry": "410 for all",
+    "away": f"the API server is away for {AWAY_SECONDS:g} s",
+}
+_SHOWN = (
+    ("settled", "until all is settled", "s", 30.0),
+    ("calls", "API calls", "", None),
+    ("stall", "longest stall", "ms", 50.0),
+    ("stall with collections", "longest stall, collections as they come", "ms", None),
+    ("more", "memory more than before", "MiB", None),
+    ("peak", "peak memory of the process", "MiB", None),
+    ("failed", "triggers that failed", "", 0.0),
+)
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    jobs = min(1000, size.jobs[-1])
+    tasks = [Task("storms", each, jobs, size) for each in (WE, peer(size))]
+    say("storms: ours and the peer's at the same time")
+    for task, found in zip(tasks, together(__spec__.name, tasks), strict=True):
+        for storm, taken in found.items():
+            for key, what, unit, goal in _SHOWN:
+                if key in taken[0]:
+                    values = tuple(each[key] for each in taken)
+                    yield _figure(f"{TITLES[storm]}: {what}", unit, values, task, goal)
+
+
+def _figure(
+    name: str, unit: str, values: tuple[float, ...], task: Task, goal: float | None
+) -> Figure:
+    ours = task.setting == WE
+    return Figure(name, unit, values, task.setting.who, task.jobs, goal if ours else None)
+
+
+async def work(task: Task, turns: Turns) -> Any:
+    return await storms(task, turns)
+
+
+if __name__ == "__main__":
+    if is_child():
+        work_as_child(work)
+    else:
+        run(measure)
