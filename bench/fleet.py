@@ -51,6 +51,11 @@ PEER = Setting(10.0)
 """Its default."""
 
 
+def peer(size: Size) -> Setting:
+    """In a quick run, one that polls in it, too."""
+    return min(PEER, Setting(size.seconds))
+
+
 # ----- processes
 
 
@@ -252,8 +257,11 @@ class Fleet:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
+    def make(self, job: Name) -> BaseTrigger:
+        return trigger_for(self._setting, job)
+
     async def _run(self, job: Name) -> None:
-        trigger = trigger_for(self._setting, job)
+        trigger = self.make(job)
         try:
             async for event in trigger.run():
                 verdict = event.payload.get("verdict") or event.payload["status"]

@@ -124,6 +124,8 @@ class Standin:
         self.watches: set[Watch] = set()
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
+        self.asked: set[str] = set()
+        """Jobs that were asked for by name since it was away."""
         self._oldest = 0
         self._events: deque[tuple[int, bytes]] = deque(maxlen=_REMEMBERED)
         self._order = list(self.jobs.values())
@@ -141,6 +143,7 @@ class Standin:
             connection.reply(_LOG_OF_A_POD)
         elif name in self.jobs:
             self._count("get")
+            self.asked.add(name)
             job = self.jobs[name]
             connection.reply(job.batch if plural == BATCH else job.body)
         elif "watch" in query:
@@ -250,7 +253,11 @@ class Standin:
         self.bookmark_seconds = BOOKMARK_SECONDS / times
 
     async def read(self) -> dict[str, float]:
-        now = {"open": len(self.connections), "watches": len(self.watches)}
+        now = {
+            "open": len(self.connections),
+            "watches": len(self.watches),
+            "asked": len(self.asked),
+        }
         return {**self.counts, **now, "cpu": time.process_time()}
 
 
@@ -278,6 +285,7 @@ class Address:
         for connection in list(self._standin.connections):
             connection.abort()
         await asyncio.sleep(seconds)
+        self._standin.asked.clear()
         await self.open()
 
 

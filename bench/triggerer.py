@@ -8,14 +8,15 @@ has a process and a server of its own. Those that hardly work run at the same ti
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import math
 import statistics
 import time
 import tracemalloc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.figures import Figure, Size, run, say, share
 from bench.fleet import (
@@ -31,11 +32,16 @@ from bench.fleet import (
     first_client,
     hurried,
     is_child,
+    peer,
     resident,
     together,
     until,
     work_as_child,
 )
+from bench.objects import Name
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
 
 FRUGAL = Setting(60.0)
 """The peer's best for cost; we look as often where no watch is allowed."""
@@ -105,7 +111,7 @@ def _windows(task: Task) -> list[float]:
     """Seconds. Where a poll fits in, so that each window has as many."""
     size, every = task.size, task.setting.poll_seconds or math.inf
     is_saturated = task.jobs == _MANY and every == PEER.poll_seconds
-    fits = every < size.seconds and not is_saturated
+    fits = every <= size.seconds and not is_saturated
     return [every if fits else size.seconds] * size.repetitions
 
 
@@ -126,37 +132,56 @@ def _stalls(turns: Turns) -> dict[str, float]:
     return {**told, "max": max(turns.without_full), "max with full": max(turns.all)}
 
 
+class Waiting(Fleet):
+    """Triggers that do no more than await an Event."""
+
+    def make(self, job: Name) -> BaseTrigger:
+        made: BaseTrigger = _awaits_event()()
+        return made
+
+
+@functools.cache
+def _awaits_event() -> Any:
+    from airflow.triggers.base import BaseTrigger
+
+    class AwaitsEvent(BaseTrigger):
+        def serialize(self) -> tuple[str, dict[str, Any]]:
+            return "", {}
+
+        async def run(self) -> AsyncIterator[Any]:
+            await asyncio.Event().wait()
+            yield None
+
+    return AwaitsEvent
+
+
 async def memory(task: Task, turns: Turns) -> list[float]:
-    """KiB a trigger, over a task that awaits an Event."""
+    """KiB a trigger, over one that awaits an Event."""
     server = await Server.start(task.jobs)
     await first_client(task.setting)
-    tracemalloc.start()
     found = []
-    ours = task.setting.poll_seconds is None
-    with hurried(10) if ours else nullcontext():
+    with hurried(10) if task.setting == WE else nullcontext():
         for _ in range(task.size.repetitions + 1):
-            waiting = await _held_by_waiting(task.jobs)
-            before, fleet = _held(), Fleet(task.setting)
-            await _begin(task._replace(size=task.size._replace(seconds=2.0)), fleet)
-            found.append((_held() - before - waiting) / task.jobs / 1024)
-            await fleet.stop()
-            if ours:
-                await _nobody_waits()
+            tracemalloc.start()
+            held = await _held_by(task, Fleet(task.setting))
+            waiting = await _held_by(task._replace(setting=WE), Waiting(WE))
+            tracemalloc.stop()
+            found.append((held - waiting) / task.jobs / 1024)
     await server.stop()
     return found[1:]  # the first has loaded things, too
 
 
-async def _held_by_waiting(count: int) -> int:
-    async def wait() -> None:
-        await asyncio.Event().wait()
-
-    before = _held()
-    tasks = [asyncio.create_task(wait()) for _ in range(count)]
-    await asyncio.sleep(0.1)
-    held = _held() - before
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _held_by(task: Task, fleet: Fleet) -> int:
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    await fleet.start(task.jobs, task.jobs / (task.setting.poll_seconds or 1.0))
+    await asyncio.sleep(3)
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0] - before
+    await fleet.stop()
+    if task.setting == WE:
+        await _nobody_waits()
+    await asyncio.sleep(0.5)  # what is cancelled ends
     return held
 
 
@@ -168,11 +193,6 @@ async def _nobody_waits() -> None:
     for feed in list(hub._feeds.values()):
         hub.leave(feed)
     await until(lambda: not hub.is_busy)
-
-
-def _held() -> int:
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
 
 
 async def work(task: Task, turns: Turns) -> Any:
@@ -202,24 +222,36 @@ class Cost(NamedTuple):
 
 
 def measure(size: Size) -> Iterator[Figure]:
-    say("triggerer: all but the peer's 10,000")
-    waves = [[Task("cost", each, jobs, size) for each in (WE, PEER) for jobs in size.jobs]]
-    if _MANY in size.jobs:
-        waves[0].remove(Task("cost", PEER, _MANY, size))
-        waves += [[Task("cost", each, _MANY, size)] for each in (FRUGAL, PEER)]
-    costs = []
-    for wave in waves:
-        say(f"triggerer: {', '.join(f'{each.setting.who} x {each.jobs}' for each in wave)}")
+    costs, memories = [], []
+    for wave in _waves(size):
+        say(f"triggerer: {'; '.join(f'{task.setting.who}, {task.jobs}' for task in wave)}")
         for task, found in zip(wave, together(__spec__.name, wave), strict=True):
-            costs.append(Cost(task.setting, task.jobs, found))
+            if task.name == "memory":
+                memories.append(_memory_figure(task, found))
+            else:
+                costs.append(Cost(task.setting, task.jobs, found))
     yield from _costs(costs)
     yield from _growth([each for each in costs if each.setting == WE])
     yield from _full_core(costs)
-    yield from _memory(size)
+    yield from memories
     for each in costs:
         if each.jobs == _MANY:
             note = "one start; what it holds, and what it has held"
             yield _of(each, "resident memory of a trigger", "KiB", [each.found["kib"]], note=note)
+
+
+def _waves(size: Size) -> list[list[Task]]:
+    """Who may be measured at the same time."""
+    some = min(1000, size.jobs[-1])
+    light = [
+        Task("cost", each, jobs, size)
+        for each in (WE, peer(size))
+        for jobs in size.jobs
+        if (each, jobs) != (PEER, _MANY)
+    ]
+    light += [Task("memory", WE, some, size), Task("memory", peer(size), some // 5, size)]
+    heavy = [Task("cost", each, _MANY, size) for each in (FRUGAL, PEER) if _MANY in size.jobs]
+    return [light, *([each] for each in heavy)]
 
 
 _RATES = (
@@ -291,7 +323,8 @@ def _growth(costs: Sequence[Cost]) -> Iterator[Figure]:
     watches = [each.a_minute("idle", "watch") for each in fitted]
     powers = [_power(jobs, each) for each in zip(*watches, strict=True)]
     note = f"from {jobs[0]:,} to {jobs[-1]:,} jobs"
-    yield Figure("growth of calls between lists, power", "", tuple(powers), goal=0.05, note=note)
+    goal = 0.05 if jobs[-1] == _MANY else None
+    yield Figure("growth of calls between lists, power", "", tuple(powers), goal=goal, note=note)
     for each in costs:
         counts = each.found["counts"]
         yield _of(each, "pages of a list", "", [counts["list pytorchjobs"]])
@@ -323,16 +356,11 @@ def _full_core(costs: Iterable[Cost]) -> Iterator[Figure]:
         yield _of(each, "triggers that fill a core", "", full)
 
 
-def _memory(size: Size) -> Iterator[Figure]:
-    jobs = min(1000, size.jobs[-1])
-    tasks = [Task("memory", WE, jobs, size), Task("memory", PEER, jobs // 5, size)]
-    say("triggerer: memory")
-    for task, found in zip(tasks, together(__spec__.name, tasks), strict=True):
-        goal = 4.0 if task.setting == WE else None
-        note = "over a task that awaits an Event; what the shared feed remembers included"
-        yield Figure(
-            "memory of a trigger", "KiB", tuple(found), task.setting.who, task.jobs, goal, note
-        )
+def _memory_figure(task: Task, found: list[float]) -> Figure:
+    goal = 4.0 if (task.setting, task.jobs) == (WE, 1000) else None
+    note = "over one that awaits an Event; what the shared feed remembers included"
+    who = task.setting.who
+    return Figure("memory of a trigger", "KiB", tuple(found), who, task.jobs, goal, note)
 
 
 def _of(
