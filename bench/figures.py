@@ -1,18 +1,19 @@
 """What a part of the bench gives, and how much of it is measured.
 
 A part is a module with `measure(size)`, which ends with `if __name__ == "__main__": run(measure)`.
-Each runs in a process of its own, so that none carries what another has loaded, and prints its
+Each runs in a process of its own, so that none carries what another has loaded, and writes its
 figures to stdout, a line of JSON each; what goes on goes to stderr.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 OURS = "airflow-kftrain"
 
@@ -57,8 +58,16 @@ Measure = Callable[[Size], Iterable[Figure]]
 
 def run(measure: Measure) -> None:
     size = QUICK if "--quick" in sys.argv else FULL
-    for figure in measure(size):
-        print(json.dumps(figure._asdict()), flush=True)
+    with results() as found:
+        for figure in measure(size):
+            print(json.dumps(figure._asdict()), file=found, flush=True)
+
+
+def results() -> TextIO:
+    """Stdout, for what was found alone: what libraries print there goes to stderr from now on."""
+    found = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return found
 
 
 def read(line: str) -> Figure:

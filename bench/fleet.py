@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.figures import OURS, Size
+from bench.figures import OURS, Size, results
 from bench.objects import INSTANCE, Name
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def together(module: str, tasks: Iterable[Task]) -> Iterator[Any]:
             said, _ = child.communicate()
             if child.returncode:
                 raise RuntimeError(f"{module} ended with {child.returncode}")
-            # A library may have written there, too.
-            yield json.loads(said.splitlines()[-1])
+            yield json.loads(said)
 
 
 Work = Callable[[Task, "Turns"], Coroutine[Any, Any, Any]]
@@ -107,11 +106,13 @@ def is_child() -> bool:
 
 def work_as_child(work: Work) -> None:
     name, setting, jobs, size = json.loads(sys.argv[-1])
+    out = results()
     turns = Turns()
     loop = asyncio.SelectorEventLoop(turns.selector)
     asyncio.set_event_loop(loop)
     found = loop.run_until_complete(work(Task(name, Setting(*setting), jobs, Size(*size)), turns))
-    print(json.dumps(found), flush=True)
+    with out:
+        json.dump(found, out)
     loop.run_until_complete(_end_all())
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

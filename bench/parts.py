@@ -77,7 +77,7 @@ def run_part(part: str, *, quick: bool) -> Ran:
         limit.start()
         telling = threading.Thread(target=_tell, args=(part, process.stderr, last))
         telling.start()
-        figures = tuple(_figures(part, process.stdout))
+        figures = tuple(map(read, process.stdout))
         code = process.wait()
         limit.cancel()
         telling.join()
@@ -97,11 +97,3 @@ def _tell(part: str, lines: Iterable[str], last: deque[str]) -> None:
     for line in lines:
         last.append(line)
         print(f"{part:<13} {line}", end="", file=sys.stderr, flush=True)
-
-
-def _figures(part: str, lines: Iterable[str]) -> Iterable[Figure]:
-    for line in lines:
-        if line.startswith('{"name": '):
-            yield read(line)
-        else:  # of Airflow, for instance
-            print(f"{part:<13} {line}", end="", file=sys.stderr, flush=True)
