@@ -1,0 +1,16 @@
+"""One task of ours; its job goes on until there is a file that the run names."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from airflow_kftrain import PyTorchJobOperator
+
+with DAG("ours", schedule=None) as dag:
+    PyTorchJobOperator(
+        task_id="train",
+        image="busybox",
+        command=["sh", "-c", "until [ -e {{ dag_run.conf.gate }} ]; do sleep 0.1; done"],
+        workers=0,  # beside the one master
+        deferrable=True,
+    )

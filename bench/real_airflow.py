@@ -1,0 +1,254 @@
+"""What a task costs in a real Airflow, and what its triggerer holds: ours beside the peer's.
+
+Tasks run one after the other, so that none waits for a core. Airflow is as it is by default, on
+SQLite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from bench.airflow_stage import (
+    OUR_OWN,
+    PEER_BEST,
+    PEER_DEFAULT,
+    Object,
+    Stage,
+    Task,
+    until,
+)
+from bench.figures import QUICK, Figure, Size, run, say
+
+_HEARTBEAT = 5
+"""Airflow's default of [workers] min_heartbeat_interval. For three of them after its deferral our
+trigger holds its event back, since Airflow loses what comes before it has seen the worker end."""
+_MANY = 500
+_MANY_QUICK = 5
+_WORKER_ENDS = 1.0
+"""Seconds."""
+_SETTLE = 6.0
+"""Seconds until triggers that have begun have looked at their jobs."""
+
+
+async def _measured(size: Size) -> list[Figure]:
+    async with AsyncExitStack() as ending:
+        folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="kftrain-bench-"))
+        stage = Stage()
+        if size == QUICK:
+            await stage.open(Path(folder), ending, heartbeat=1)
+            tasks = await _all_at_once(stage)
+        else:
+            await stage.open(Path(folder), ending, _HEARTBEAT)
+            await _warm_up(stage)
+            tasks = [
+                task
+                for repetition in range(size.repetitions)
+                for task in await _one_by_one(stage, repetition, size.repetitions)
+            ]
+        figures = [*_figures(tasks)]
+        for operator in (OUR_OWN, PEER_DEFAULT):
+            model = next(task for task in stage.tasks if task.operator == operator)
+            figures += await _fleet(stage, model, size)
+        return figures
+
+
+# ----- one task
+
+
+async def _warm_up(stage: Stage) -> None:
+    """What comes first finds nothing in memory. These stay deferred."""
+    await asyncio.gather(stage.submit(OUR_OWN, 0), stage.submit(PEER_DEFAULT, 0))
+    await asyncio.sleep(_WORKER_ENDS)
+
+
+async def _all_at_once(stage: Stage) -> list[Task]:
+    """Good for nothing but to see that all of it works."""
+    operators = (OUR_OWN, PEER_DEFAULT, PEER_BEST)
+    tasks = await asyncio.gather(*(stage.submit(operator, 0) for operator in operators))
+    ends = [task for task in tasks if task.operator != PEER_DEFAULT]
+    await asyncio.gather(*(stage.end(task, task.deferred + 3) for task in ends))
+    return ends
+
+
+async def _one_by_one(stage: Stage, repetition: int, of: int) -> list[Task]:
+    tasks = []
+    for operator in (PEER_DEFAULT, PEER_BEST, OUR_OWN):
+        tasks.append(await stage.submit(operator, repetition + 1))
+        await asyncio.sleep(_WORKER_ENDS)
+    for task in tasks:
+        share = (repetition + 0.5) / of
+        await stage.end(task, _moment_to_end(task, time.time(), share))
+        await asyncio.sleep(_WORKER_ENDS)
+        say(
+            f"{task.run}: submitted after {task.submitted - task.queued:.2f} s, "
+            f"deferred after {task.deferred - task.submitted:.2f} s, "
+            f"success after {task.succeeded - task.ended:.2f} s"
+        )
+    return tasks
+
+
+def _moment_to_end(task: Task, now: float, share: float) -> float:
+    """Not while an event would be held back. Where jobs are looked at now and then, this share of
+    the time between two looks after the last one, so that all ends are spread evenly."""
+    interval = task.operator.interval
+    if not interval:
+        return max(now, task.deferred + 3 * _HEARTBEAT + 1)
+    return now + (share * interval - (now - task.deferred)) % interval
+
+
+def _figures(tasks: list[Task]) -> Iterator[Figure]:
+    spans = (
+        ("queued by the scheduler to job created", "queued", "submitted", ""),
+        ("job created to task deferred", "submitted", "deferred", ""),
+        ("end of the job to success of the task", "ended", "succeeded", _HELD),
+    )
+    for name, begin, end, note in spans:
+        for operator in dict.fromkeys(task.operator for task in tasks):
+            own = [task for task in tasks if task.operator == operator]
+            values = tuple(getattr(task, end) - getattr(task, begin) for task in own)
+            note = note if operator == OUR_OWN else ""
+            yield Figure(name, "s", values, operator.who, 1, note=note)
+
+
+_HELD = (
+    "of jobs that end at least 15 s after the deferral; of others the event is held back till then"
+)
+
+
+# ----- many
+
+
+async def _fleet(stage: Stage, model: Task, size: Size) -> list[Figure]:
+    """A triggerer without a job, then with many."""
+    quick, who = size == QUICK, model.operator.who
+    count = _MANY_QUICK if quick else _MANY
+    if not quick:
+        await stage.fresh_triggerer()
+        await asyncio.sleep(_SETTLE)
+    idle, before = stage.memory(), stage.requests
+    await _defer(stage, model, count)
+    if not quick:
+        # A trigger of the peer's has no client before it has looked at its job.
+        looks = count if model.operator.interval else 0
+        await until(lambda: stage.has_made(before + looks), "each trigger has looked at its job")
+        await asyncio.sleep(_SETTLE)
+    memory, began, before, cpu = [], time.monotonic(), stage.requests, stage.cpu_seconds()
+    for _ in range(size.repetitions):
+        await asyncio.sleep(size.seconds / 2)
+        memory.append(stage.memory())
+    minutes = (time.monotonic() - began) / 60
+    requests = (stage.requests - before) / minutes
+    cpu = (stage.cpu_seconds() - cpu) / minutes
+    await _check(stage, count)
+    say(f"{who}: {idle:.0f} MiB, with {count} jobs {memory[-1]:.0f} MiB, {requests:.0f} requests")
+    over = f"over {60 * minutes:.0f} s"
+    return [
+        Figure("memory of the triggerer", "MiB", (idle,), who, 0, note=_PSS),
+        Figure("memory of the triggerer", "MiB", tuple(memory), who, count, note=_PSS),
+        Figure("requests of the triggerer", "1/min", (requests,), who, count, note=over),
+        Figure("CPU of the triggerer", "s/min", (cpu,), who, count, note=over),
+    ]
+
+
+_PSS = "PSS of its two processes"
+
+
+async def _check(stage: Stage, count: int) -> None:
+    (row,) = await stage.rows(
+        "SELECT count(*) AS deferred FROM task_instance "
+        "WHERE dag_id = 'many' AND state = 'deferred'"
+    )
+    assert row["deferred"] >= count, "some triggers have ended"
+
+
+async def _defer(stage: Stage, model: Task, count: int) -> None:
+    """Many copies of a task that has deferred.
+
+    500 workers would take half an hour. So the rows of Airflow's database are written that a worker
+    would have made Airflow write: trigger and order are those of the model, as Airflow has stored
+    them, but for the names and ids of job and task. The jobs are copies, too; some other controller
+    is said to look after them, so that they have no pods.
+    """
+    name = f"many-{model.operator.dag}"
+    await stage.start("many", name)
+    of_run = "SELECT id FROM task_instance WHERE run_id = ? ORDER BY map_index LIMIT ?"
+
+    async def all_there() -> bool:
+        return len(await stage.rows(of_run, name, count)) == count
+
+    await until(all_there, "the tasks are there")
+    stored = await stage.rows(of_run, name, count)
+    copies = [_Copy(model, number, row["id"]) for number, row in enumerate(stored)]
+    for copy in copies:
+        await copy.create(stage)
+    await stage.write(statement for copy in copies for statement in copy.statements())
+
+    async def all_taken() -> bool:
+        (row,) = await stage.rows(
+            "SELECT count(*) AS taken FROM trigger WHERE triggerer_id NOT NULL"
+        )
+        return bool(row["taken"] >= count)
+
+    await until(all_taken, "the triggerer has all triggers")
+
+
+class _Copy:
+    """Of a task, its job and its trigger."""
+
+    def __init__(self, model: Task, number: int, task: str) -> None:
+        its = model.job["metadata"]
+        self._model = model
+        self._task = task
+        self._name = its["name"][:-4] + f"{number:04}"
+        self._changed = {
+            its["name"]: self._name,
+            str(UUID(model.row["id"])): str(UUID(task)),
+        }
+
+    async def create(self, stage: Stage) -> None:
+        job = self._of(self._model.job)
+        its, spec = job["metadata"], job["spec"]
+        metadata = {key: its.get(key) or {} for key in ("labels", "annotations")}
+        policy = spec["runPolicy"] if self._model.operator == OUR_OWN else spec
+        policy["managedBy"] = "kueue.x-k8s.io/multikueue"
+        made = await stage.api.create(
+            self._model.operator.jobs,
+            {**job, "metadata": {"name": self._name, **metadata}, "status": {}},
+        )
+        self._changed[its["uid"]] = made["metadata"]["uid"]
+        path = f"{self._model.operator.jobs}/{self._name}/status"
+        await stage.api.merge_patch(path, {"status": job["status"]})
+
+    def statements(self) -> Iterator[tuple[str, tuple[object, ...]]]:
+        row = self._of(self._model.row)
+        yield (
+            "INSERT INTO trigger (classpath, kwargs, created_date) VALUES (?, ?, ?)",
+            (row["classpath"], row["kwargs"], row["created_date"]),
+        )
+        yield (
+            "UPDATE task_instance SET state = 'deferred', trigger_id = last_insert_rowid(), "
+            "next_method = ?, next_kwargs = ? WHERE id = ?",
+            (row["next_method"], row["next_kwargs"], self._task),
+        )
+
+    def _of(self, original: Object) -> Any:
+        text = json.dumps(original)
+        for before, now in self._changed.items():
+            text = text.replace(before, now)
+        return json.loads(text)
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    yield from asyncio.run(_measured(size))
+
+
+if __name__ == "__main__":
+    run(measure)
