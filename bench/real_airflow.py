@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -39,6 +40,10 @@ _SETTLE = 6.0
 
 
 async def _measured(size: Size) -> list[Figure]:
+    this = asyncio.current_task()
+    assert this is not None
+    # As Ctrl-C does: nothing is left behind.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     async with AsyncExitStack() as ending:
         folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="kftrain-bench-"))
         stage = Stage()
