@@ -84,11 +84,14 @@ async def _all_at_once(stage: Stage) -> list[Task]:
 
 
 async def _one_by_one(stage: Stage, repetition: int, of: int) -> list[Task]:
+    operators = (PEER_DEFAULT, PEER_BEST, OUR_OWN)
+    turn = repetition % len(operators)
     tasks = []
-    for operator in (PEER_DEFAULT, PEER_BEST, OUR_OWN):
+    for operator in (*operators[turn:], *operators[:turn]):
         tasks.append(await stage.submit(operator, repetition + 1))
         await asyncio.sleep(_WORKER_ENDS)
-    for task in tasks:
+    # Ours is last: its event is held back meanwhile.
+    for task in sorted(tasks, key=lambda task: operators.index(task.operator)):
         share = (repetition + 0.5) / of
         await stage.end(task, _moment_to_end(task, time.time(), share))
         await asyncio.sleep(_WORKER_ENDS)
