@@ -123,7 +123,7 @@ def _figures(tasks: list[Task]) -> Iterator[Figure]:
             own = [task for task in tasks if task.operator == operator]
             values = tuple(getattr(task, end) - getattr(task, begin) for task in own)
             note = note if operator == OUR_OWN else ""
-            yield Figure(name, "s", values, operator.who, 1, note=note)
+            yield Figure(name, "s", values, operator.who, note=note)
 
 
 _HELD = (
@@ -159,7 +159,7 @@ async def _fleet(stage: Stage, model: Task, size: Size) -> list[Figure]:
     say(f"{who}: {idle:.0f} MiB, with {count} jobs {memory[-1]:.0f} MiB, {requests:.0f} requests")
     over = f"over {60 * minutes:.0f} s"
     return [
-        Figure("memory of the triggerer", "MiB", (idle,), who, 0, note=_PSS),
+        Figure("memory of the triggerer without a job", "MiB", (idle,), who, note=_PSS),
         Figure("memory of the triggerer", "MiB", tuple(memory), who, count, note=_PSS),
         Figure("requests of the triggerer", "1/min", (requests,), who, count, note=over),
         Figure("CPU of the triggerer", "s/min", (cpu,), who, count, note=over),
