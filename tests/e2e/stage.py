@@ -55,8 +55,6 @@ class Stage:
         self.files = folder / "rows"
         self.states: dict[tuple[str, str], list[TaskInstance]] = {}
         """By DAG and run."""
-        self.created: dict[str, list[str]] = {}
-        """Names of all jobs that ever were, by namespace."""
         self.proxies: dict[str, FaultProxy] = {}
         self.frozen: set[int] = set()
         """Processes."""
@@ -73,7 +71,6 @@ class Stage:
         cluster = await ending.enter_async_context(LocalCluster(state, node))
         await self._keep(cluster.run_until(asyncio.Event()))
         self.api = await ending.enter_async_context(ApiClient(_cluster(cluster)))
-        await self._keep(self._note_jobs())
         for name in sorted(connections | {"kubernetes_default"}):
             proxy = FaultProxy(cluster.kubeconfig)
             self.proxies[name] = await ending.enter_async_context(proxy)
@@ -129,14 +126,6 @@ class Stage:
                 found.setdefault((each.dag_id, each.run_id), []).append(each)
             self.states = found
             await asyncio.sleep(_LOOK_EVERY)
-
-    async def _note_jobs(self) -> None:
-        async for what, found in self.api.follow("/apis/kubeflow.org/v1/pytorchjobs"):
-            for job in found if what == "LISTED" else [found]:
-                its = job["metadata"]
-                names = self.created.setdefault(its["namespace"], [])
-                if its["name"] not in names:
-                    names.append(its["name"])
 
     async def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         """In the background until the end; what fails there is shown at the end."""
