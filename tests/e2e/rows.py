@@ -112,12 +112,13 @@ async def retry(play: Play) -> None:
 
 
 async def retry_of_another(play: Play) -> None:
-    """The worker dies between submit and defer; until its retry the DAG file is another."""
+    """The worker dies between submit and defer; when it does, the DAG file is another already."""
     await play.trigger()
     await play.trains()
     play.stage.tasks[play.dag]["args"] = ["changed"]
     play.stage.write_tasks()
-    (play.folder / "on").touch()
+    task, _ = await play.worker()
+    os.kill(task, signal.SIGKILL)
     await play.trains(2)
     play.go()
 
@@ -499,7 +500,7 @@ ROWS = (
         "success",
         2,
         1,
-        task={**_RETRY, "trouble": "crash before defer"},
+        task={**_RETRY, "trouble": "hold before defer"},
     ),
     Row(
         "DAG run timeout",
