@@ -23,7 +23,7 @@ _PARTS = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 _HEALTH = ("metadatabase", "scheduler", "triggerer", "dag_processor")
-_PATIENCE = 120
+_PATIENCE = 300
 _LOOK_EVERY = 0.5
 
 

@@ -18,6 +18,7 @@ _WORDS = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 _TRIES = 20
+_PATIENCE = 240
 
 
 class TaskInstance(NamedTuple):
@@ -51,7 +52,7 @@ class BreakableAirflow(Airflow):
                 os.kill(pid, number)
 
     async def ended(self, part: str, number: int = 1) -> None:
-        await asyncio.wait_for(self._running.pop(_named(part, number)).wait(), 90)
+        await asyncio.wait_for(self._running.pop(_named(part, number)).wait(), _PATIENCE)
 
     async def kill(self, part: str, number: int = 1) -> None:
         """As a machine that loses its power."""

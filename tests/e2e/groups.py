@@ -40,7 +40,7 @@ async def _freeze_triggerer(stage: Stage) -> None:
 async def _thaw_triggerer(stage: Stage) -> None:
     stage.airflow.send(stage.frozen, signal.SIGCONT)
     # Long enough for it to do what it wants to do: it wakes up, and finds its triggers taken away.
-    await asyncio.sleep(8)
+    await asyncio.sleep(15)
 
 
 async def _triggerers(stage: Stage, count: int) -> bool:

@@ -17,7 +17,7 @@ from tests.e2e.stage import Object, Stage, until
 
 _FINAL = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 _JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
-_GRACE = 60.0
+_GRACE = 120.0
 """Seconds for the sweeper."""
 
 
@@ -81,7 +81,7 @@ class Play:
     def instances(self, dag: str = "") -> list[TaskInstance]:
         return self.stage.states.get((dag or self.dag, self.run), [])
 
-    async def until(self, *states: str, attempt: int = 1, seconds: float = 240) -> None:
+    async def until(self, *states: str, attempt: int = 1) -> None:
         """Until the task is in one of these states, in that try or a later one."""
 
         def look() -> bool:
@@ -90,7 +90,7 @@ class Play:
                 each.state in states and each.try_number >= attempt for each in found
             )
 
-        await until(look, f"the task is {' or '.join(states)}", seconds)
+        await until(look, f"the task is {' or '.join(states)}")
 
     async def submitted(self) -> None:
         """The training runs, and the task is deferred; whether its trigger runs yet is open."""
@@ -144,8 +144,8 @@ class Play:
 
     # ----- the training
 
-    async def trains(self, count: int = 1, seconds: float = 240) -> None:
-        await until(lambda: self.seen().begun >= count, f"training {count} has begun", seconds)
+    async def trains(self, count: int = 1) -> None:
+        await until(lambda: self.seen().begun >= count, f"training {count} has begun")
 
     def seen(self) -> Trainings:
         return trainings(self.folder)
@@ -203,7 +203,6 @@ class Play:
             await until(
                 lambda: {each.state for each in self.instances(name)} & {*next_states},
                 "the next job runs",
-                seconds=150,
             )
         end = time.monotonic() + (5.0 if error else _GRACE)
         while found := await self._living():

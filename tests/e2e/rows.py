@@ -124,6 +124,7 @@ async def retry_of_another(play: Play) -> None:
 
 
 async def times_out(play: Play) -> None:
+    """Its time is long enough for the training to begin, also on a slow machine."""
     await play.trigger()
     await play.trains()
 
@@ -509,7 +510,7 @@ ROWS = (
         "skipped",
         1,
         1,
-        task={"dagrun_timeout": 40},
+        task={"dagrun_timeout": 90},
     ),
     Row(
         "Execution timeout",
@@ -518,7 +519,7 @@ ROWS = (
         "failed",
         1,
         1,
-        task={"execution_timeout": 25},
+        task={"execution_timeout": 60},
     ),
     Row(
         "Execution timeout while waiting",
@@ -527,7 +528,7 @@ ROWS = (
         "failed",
         1,
         1,
-        task={"execution_timeout": 25, **_WAITS},
+        task={"execution_timeout": 60, **_WAITS},
     ),
     Row(
         "Deferral timeout",

@@ -29,10 +29,12 @@ Object = dict[str, Any]
 
 _HERE = Path(__file__).parent
 _LOOK_EVERY = 0.3
+_PATIENCE = 480.0
+"""Nothing is to fail because the machine is slow or has other things to do."""
 
 _SETTINGS = {
     # Nothing is to be waited for longer than what is tested needs.
-    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "3",
     "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
@@ -46,6 +48,11 @@ _SETTINGS = {
     # Events are held back for three of them, since Airflow loses those that come before it has
     # seen the end of the worker. By default it is 5; with many rows at once workers end slowly.
     "WORKERS__MIN_HEARTBEAT_INTERVAL": "6",
+    # How fast the machine is does not matter. By default a worker that waits 5 s for an answer asks
+    # again, with which a slow API server becomes slower; a file may be read for 30 s.
+    "WORKERS__EXECUTION_API_TIMEOUT": "60",
+    "CORE__DAGBAG_IMPORT_TIMEOUT": "180",
+    "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "240",
 }
 
 
@@ -144,7 +151,7 @@ def _cluster(cluster: LocalCluster) -> Cluster:
     return read_kubeconfig(cluster.kubeconfig)
 
 
-async def until(look: Callable[[], Any], what: str, seconds: float = 240) -> Any:
+async def until(look: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:
     """What `look` gives, as soon as it does."""
     end = time.monotonic() + seconds
     while True:

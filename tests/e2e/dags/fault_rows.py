@@ -57,7 +57,7 @@ class Trained(PyTorchJobOperator):
     def defer(self, *, timeout: Any = None, **given: Any) -> Any:
         self._meet("before defer")
         if self.trouble == "short deferral":
-            timeout = timedelta(seconds=10)
+            timeout = timedelta(seconds=30)
         super().defer(timeout=timeout, **given)
 
     def execute_complete(self, context: Any, *args: Any, **given: Any) -> Any:
