@@ -127,10 +127,7 @@ def _eventually(good: Callable[[], bool], patience: float, shown: Callable[[], o
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy in which the first demo has been broken off, and the next one has succeeded."""
-    copy = tmp_path_factory.mktemp("demo") / "checkout"
+def _cloned(copy: Path) -> Path:
     listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=_ROOT,
@@ -142,6 +139,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         if (_ROOT / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(_ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy in which the first demo has been broken off, and the next one has succeeded."""
+    copy = _cloned(tmp_path_factory.mktemp("demo") / "checkout")
     with Demo(copy) as demo:
         demo.says("pip install -e .")
         time.sleep(2)  # somewhere in the middle
@@ -163,8 +167,10 @@ def test_again_while_others_have_the_usual_ports(checkout: Path) -> None:
             assert "pip" not in demo.output
 
 
-def test_without_a_network(checkout: Path) -> None:
-    alone = (
+@pytest.fixture(scope="module")
+def alone() -> tuple[str, ...]:
+    """What runs a command without a network."""
+    words = (
         "unshare",
         "--net",
         "--map-root-user",
@@ -173,11 +179,27 @@ def test_without_a_network(checkout: Path) -> None:
         'ip link set lo up && exec "$@"',
         "-",
     )
-    tried = subprocess.run([*alone, "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip(f"this machine cannot take the network away: {tried.stderr.strip()}")
+    return words
+
+
+def test_without_a_network(checkout: Path, alone: tuple[str, ...]) -> None:
     with Demo(checkout, *alone) as demo:
         demo.succeeds()
+
+
+def test_the_first_time_without_a_network_says_what_to_do(
+    tmp_path: Path, alone: tuple[str, ...]
+) -> None:
+    with Demo(_cloned(tmp_path / "checkout"), *alone) as demo:
+        assert demo.ends(_PATIENCE) != 0
+    said, found, todo = demo.output.partition("error: pip cannot reach its package index")
+    assert found, said
+    assert "connection broken by" in said
+    assert "ERROR: " in said
+    assert "connect this machine to the network" in todo
 
 
 @pytest.mark.parametrize(
