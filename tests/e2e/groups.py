@@ -130,6 +130,11 @@ class Matrix:
     def result(self, row: Row) -> Result:
         return self._results[row.name].result()
 
+    def results(self) -> dict[str, Result]:
+        """Of the rows that have been played."""
+        done = {name: future for name, future in self._results.items() if future.done()}
+        return {name: future.result() for name, future in done.items() if not future.exception()}
+
     def stop(self) -> None:
         """Rows that nobody waits for any more are not played to their end."""
         self._playing.cancel()

@@ -39,8 +39,9 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
             yield matrix
         finally:
             matrix.stop()
-        if len(rows) == len(ROWS):
-            faults_page.write(ROWS, {row.name: matrix.result(row) for row in ROWS})
+        results = matrix.results()
+        if len(results) == len(ROWS):
+            faults_page.write(ROWS, results)
     finally:
         try:
             _keep(stage)
