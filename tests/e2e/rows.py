@@ -375,10 +375,10 @@ ROWS = (
     ),
     Row(
         "Event long before the worker's exit is seen, a retry left",
-        "The worker lives for 30 s more: Airflow fails the try, and the retry takes what was "
-        "trained.",
+        "The worker lives until that which goes on has begun: Airflow fails the try, and the "
+        "retry takes what was trained.",
         ends_at_once,
-        task={**_RETRY, "linger": 30},
+        task={**_RETRY, "linger": 300, "trouble": "hold at the event"},
     ),
     Row(
         "50 mapped jobs",
@@ -765,8 +765,9 @@ CANNOT_HOLD = (
         "The worker outlives its event, no retry left",
         "Airflow takes the end of the worker that deferred for that of the worker that goes on, "
         "and fails the task. Events are held back for three of Airflow's own heartbeats, 15 s by "
-        "default; if the worker needs longer than that to end, only a retry helps, which takes "
-        "what was trained.",
+        "default; if the worker needs longer than that to end, only a retry helps. It takes what "
+        "was trained, or trains anew: Airflow lets the worker that goes on do so for a heartbeat, "
+        "in which it may conclude the job of a try that has failed already.",
     ),
     (
         "A job that ends and is deleted, by its TTL or by hand, while no triggerer lives",

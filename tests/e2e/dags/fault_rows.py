@@ -23,21 +23,24 @@ _PROGRAM = (Path(__file__).parents[1] / "programs" / "leader.py").read_text(enco
 
 
 class Lingering(BaseOperatorLink):
-    """What a worker does last is to ask for its links; the first worker takes its time."""
+    """What a worker does last is to ask for its links; the first worker takes its time, but ends
+    as soon as the worker that goes on is there."""
 
     name = "Lingering"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        marker = Path(operator.folder) / "lingered"
+        marker, goes_on = (Path(operator.folder) / name for name in ("lingered", "goes-on"))
         if operator.linger and not marker.exists():
             marker.touch()
-            time.sleep(operator.linger)
+            end = time.monotonic() + operator.linger
+            while time.monotonic() < end and not goes_on.exists():
+                time.sleep(0.1)
         return ""
 
 
 class Trained(PyTorchJobOperator):
     """`trouble`: what befalls the first try, and where. `linger`: seconds that its first
-    worker needs to end."""
+    worker needs to end, at most."""
 
     operator_extra_links: Any = (*PyTorchJobOperator.operator_extra_links, Lingering())
 
@@ -62,6 +65,7 @@ class Trained(PyTorchJobOperator):
 
     def execute_complete(self, context: Any, *args: Any, **given: Any) -> Any:
         self._tell(context)
+        (Path(self.folder) / "goes-on").touch()
         self._meet("at the event", context)
         return super().execute_complete(context, *args, **given)
 
@@ -76,7 +80,7 @@ class Trained(PyTorchJobOperator):
         if self._try != 1 or place != where:
             return
         if what == "hold":
-            time.sleep(3600)  # the row kills it
+            time.sleep(3600)  # until it is killed
         marker = Path(self.folder) / "died"
         if marker.exists():
             return
