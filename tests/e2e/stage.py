@@ -45,6 +45,7 @@ _SETTINGS = {
     "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
     "CORE__PARALLELISM": "12",
     "DATABASE__SQL_ALCHEMY_POOL_SIZE": "64",
+    "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "airflow_local_settings.connect_args",
     # Events are held back for three of them, since Airflow loses those that come before it has
     # seen the end of the worker. By default it is 5; with many rows at once workers end slowly.
     "WORKERS__MIN_HEARTBEAT_INTERVAL": "6",
