@@ -67,9 +67,10 @@ control-plane-up: venv ## start it and keep it until Ctrl-C; another one: PROFIL
 	@$(BIN)/python -m tests.control_plane up --profile $(PROFILE)
 
 .PHONY: test-real
-test-real: control-plane ## the tests on that real Kubernetes
+test-real: control-plane ## the tests on that real Kubernetes, the fault matrix among them
 	$(BIN)/python -m pytest tests/real
 	$(BIN)/python -m pytest tests/cluster --target real $(TOGETHER)
+	$(BIN)/python -m pytest tests/e2e/test_faults.py --target real
 
 .PHONY: test-frameworks
 test-frameworks: control-plane ## real training with PyTorch and Open MPI, on both clusters; installs them on Debian

@@ -28,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--target",
         action="append",
         choices=("local", "real"),
-        help="what the scenarios of tests/cluster run on (default: local); may be given twice",
+        help="what tests/cluster, tests/frameworks and the fault matrix of tests/e2e run on "
+        "(default: local); may be given twice",
     )
 
 

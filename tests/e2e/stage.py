@@ -1,6 +1,6 @@
-"""Where the fault matrix is played: one embedded cluster, fault proxies before it, a real Airflow.
+"""Where the fault matrix is played: a real Airflow, and fault proxies before a cluster.
 
-All of it lives in an event loop in a thread of its own; rows are played there, many at once.
+Both live in an event loop in a thread of their own; rows are played there, many at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_kftrain.local.agent.agent import state_folder
-from airflow_kftrain.local.agent.machine import Settings
-from airflow_kftrain.local.api_client import ApiClient, Cluster, read_kubeconfig
-from airflow_kftrain.local.cluster import LocalCluster
+from airflow_kftrain.local.api_client import ApiClient, read_kubeconfig
 from airflow_kftrain.local.faults.proxy import FaultProxy
 from tests.e2e.breakable import BreakableAirflow, TaskInstance
 
@@ -58,8 +56,9 @@ _SETTINGS = {
 
 
 class Stage:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
         self.folder = folder
+        self._kubeconfig = kubeconfig
         self.files = folder / "rows"
         self.states: dict[tuple[str, str], list[TaskInstance]] = {}
         """By DAG and run."""
@@ -75,12 +74,10 @@ class Stage:
         self.files.mkdir()
         self._ending = ending
         state = ending.enter_context(state_folder(self.folder / "state"))
-        node = Settings(cpu="256", memory="512Gi", gpus=0)
-        cluster = await ending.enter_async_context(LocalCluster(state, node))
-        await self._keep(cluster.run_until(asyncio.Event()))
-        self.api = await ending.enter_async_context(ApiClient(_cluster(cluster)))
+        client = ApiClient(read_kubeconfig(self._kubeconfig))
+        self.api = await ending.enter_async_context(client)
         for name in sorted(connections | {"kubernetes_default"}):
-            proxy = FaultProxy(cluster.kubeconfig)
+            proxy = FaultProxy(self._kubeconfig)
             self.proxies[name] = await ending.enter_async_context(proxy)
         self.tasks = dict(tasks)
         await self._make_namespaces()
@@ -146,10 +143,6 @@ class Stage:
                 raise error
 
         self._ending.push_async_callback(end)
-
-
-def _cluster(cluster: LocalCluster) -> Cluster:
-    return read_kubeconfig(cluster.kubeconfig)
 
 
 async def until(look: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:

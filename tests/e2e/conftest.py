@@ -1,0 +1,7 @@
+"""The fault matrix is played on the targets of tests/cluster: `pytest tests/e2e --target real`."""
+
+from __future__ import annotations
+
+from tests.cluster.conftest import pytest_generate_tests, target
+
+__all__ = ["pytest_generate_tests", "target"]
