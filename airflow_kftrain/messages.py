@@ -166,7 +166,7 @@ def shared_words(order: dict[str, Any]) -> dict[str, Any]:
         sys.intern(key): shared_words(value)
         if isinstance(value, dict)
         else sys.intern(value)
-        if key in _ALIKE and isinstance(value, str)
+        if key in _ALIKE and type(value) is str
         else value
         for key, value in order.items()
     }
@@ -255,5 +255,5 @@ def _storable(text: str) -> str:
     """What is no text to a database or an encoder must not keep an event from being stored: a
     program may write anything into its log, and PostgreSQL refuses JSON with a NUL in it."""
     if text.isascii() and "\0" not in text:
-        return text  # no copy: a triggerer holds thousands of orders
+        return str(text)  # no copy: a triggerer holds thousands of orders
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

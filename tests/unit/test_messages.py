@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_kftrain import Timeouts, UnknownKind
 from airflow_kftrain.job_state import Phase
 from airflow_kftrain.kinds import KINDS, PYTORCH_JOB, JobReference
-from airflow_kftrain.messages import POLL_INTERVAL, Outcome, ReplicaPod, WatchOrder
+from airflow_kftrain.messages import POLL_INTERVAL, Outcome, ReplicaPod, WatchOrder, shared_words
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Fault
 from airflow_kftrain.specs.lifecycle import BYTES_A_MINUTE, SHOW_LOGS
@@ -274,3 +274,14 @@ def test_an_order_of_a_kind_that_is_not_known_says_so() -> None:
     assert LEAST_ORDER.kind is PYTORCH_JOB
     with pytest.raises(UnknownKind):
         _ = WatchOrder.from_dict({}).kind
+
+
+def test_a_name_that_is_more_than_text_is_passed_on_as_text() -> None:
+    """Only plain text can be held once for all."""
+
+    class Name(str):
+        __slots__ = ()
+
+    said = WHOLE_ORDER._replace(connection=Name("prod")).to_dict()
+    assert type(said["connection"]) is str
+    assert shared_words({**said, "connection": Name("prod")}) == said
