@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # parts are ended, too
     names = [name for name in PARTS if name in (given.part or PARTS)]
     ran = [run_part(name, quick=given.quick) for name in names]
     broken = [each for each in ran if each.failure]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -187,10 +186,6 @@ class Stage:
         counted once (PSS)."""
         return sum(map(_pss, self.airflow.members("triggerer"))) / 1024
 
-    def cpu_seconds(self) -> float:
-        """Of the triggerer's processes so far."""
-        return sum(map(_cpu, self.airflow.members("triggerer")))
-
     @property
     def requests(self) -> int:
         """That Airflow has made to the cluster."""
@@ -243,11 +238,6 @@ def _pss(pid: int) -> int:
     """KiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("Pss:")).split()[1])
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def until(look: Callable[[], Any], what: str, seconds: float = 120) -> None:

@@ -36,10 +36,10 @@ and writes this page.
 
 _HOW = """\
 * A cell is the median of at least {repetitions} repetitions, with the least and the most in
-  brackets. A warm-up before them does not count. One number alone is the same in every repetition,
-  or was counted once.
-* Each part runs in a process of its own. What is compared has the same server, the same machine and
-  the same run.
+  brackets. One number alone is the same in every repetition, or was counted once. What a process
+  loads and makes once is over before the first repetition, unless a figure is about that.
+* Each part runs in a process of its own. What is compared has servers that are alike, the same
+  machine and the same run.
 * The API server is the [embedded cluster](local-cluster.md) or, where thousands of watches and TLS
   matter, a lean stand-in for one: it answers faster than a real one, to all of them.
 * Trust ratios between columns, not milliseconds: other machines have others.

@@ -4,6 +4,7 @@ thrown away."""
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import signal
 import subprocess
@@ -33,6 +34,8 @@ PARTS = {
 
 LONGEST = {True: 300.0, False: 1200.0}
 """Seconds that a part may take: in a quick run, in a full one."""
+ENDING = 30.0
+"""Seconds for its cleaning up."""
 LAST_LINES = 15
 
 
@@ -67,23 +70,40 @@ def run_part(part: str, *, quick: bool) -> Ran:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A terminal's Ctrl-C would reach it too, and a second one would break its cleaning up.
+            start_new_session=True,
         ) as process,
     ):
-        assert process.stdout is not None
-        assert process.stderr is not None
-        # A signal that lets it clean up.
-        limit = threading.Timer(LONGEST[quick], process.send_signal, [signal.SIGINT])
-        limit.daemon = True
-        limit.start()
         telling = threading.Thread(target=_tell, args=(part, process.stderr, last))
+        late = threading.Event()
+        limit = threading.Timer(LONGEST[quick], _end, [process, late])
         telling.start()
-        figures = tuple(map(read, process.stdout))
-        code = process.wait()
-        limit.cancel()
-        telling.join()
-    if code == 0 and figures:
+        limit.start()
+        try:
+            assert process.stdout is not None
+            figures = tuple(map(read, process.stdout))
+            process.wait()
+        finally:
+            limit.cancel()
+            _end(process)
+            telling.join()
+    if process.returncode == 0 and figures:
         return Ran(part, figures)
-    return Ran(part, figures, "".join(last) or f"exit code {code}, {len(figures)} figures")
+    too_long = f"It took longer than {LONGEST[quick]:.0f} s.\n" if late.is_set() else ""
+    said = f"exit code {process.returncode}, {len(figures)} figures"
+    return Ran(part, figures, too_long + ("".join(last) or said))
+
+
+def _end(process: subprocess.Popen[str], late: threading.Event | None = None) -> None:
+    """As Ctrl-C does, once; what lives of it then, at once."""
+    if late is not None:
+        late.set()
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _environment(home: str) -> dict[str, str]:

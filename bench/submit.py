@@ -129,9 +129,9 @@ def measure(size: Size) -> Iterator[Figure]:
     import_module("airflow.sdk").BaseOperator  # noqa: B018  # it is loaded by its name
     import_module("airflow.sdk.bases.operator")
     gc.collect()
-    with cluster() as (_, _, kubeconfig):
-        for who in OPERATORS:
-            say(f"submits of {who}")
+    for who in OPERATORS:
+        say(f"submits of {who}")
+        with cluster() as (_, _, kubeconfig):
             yield from _alone(who, kubeconfig, size)
             yield from asyncio.run(_at_once(who, kubeconfig, size))
 

@@ -12,7 +12,7 @@ import pytest
 import bench.__main__ as bench_main
 from bench.figures import OURS, Figure
 from bench.page import Machine, page, printed, ranked, write
-from bench.parts import PARTS, Ran, run_part
+from bench.parts import LONGEST, PARTS, Ran, run_part
 from bench.plots import PLOTS, draw
 from bench.tables import number
 
@@ -178,6 +178,22 @@ def test_a_part_that_breaks_says_its_last_words() -> None:
     ran = run_part("no_such_part", quick=True)
     assert ran.figures == ()
     assert "No module named bench.no_such_part" in ran.failure
+
+
+def test_a_part_that_takes_too_long_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its child holds its output, for whose end is waited."""
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "__init__.py").touch()
+    (tmp_path / "bench" / "slow.py").write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    )
+    monkeypatch.setattr("bench.parts.ROOT", tmp_path)
+    monkeypatch.setitem(LONGEST, True, 3.0)
+    monkeypatch.setattr("bench.parts.ENDING", 3.0)
+    assert "It took longer than 3 s." in run_part("slow", quick=True).failure
 
 
 @pytest.fixture
