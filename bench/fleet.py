@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CONNECTION = "bench"
 _CHILD = "--child"
+_ENDING = 10.0
+"""Seconds that children have to end in, all of them together."""
 
 
 class Setting(NamedTuple):
@@ -68,8 +71,9 @@ class Task(NamedTuple):
     size: Size
 
 
-def together(module: str, tasks: Iterable[Task]) -> Iterator[Any]:
+def together(module: str, tasks: Iterable[Task]) -> list[Any]:
     """What each has found, all of them at work at the same time."""
+    started: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as home:
         environment = {
             **os.environ,
@@ -80,21 +84,37 @@ def together(module: str, tasks: Iterable[Task]) -> Iterator[Any]:
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
             "AIRFLOW__KFTRAIN__INSTANCE": INSTANCE,
         }
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-m", module, _CHILD, json.dumps(task)],
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-                env=environment,
-                text=True,
-            )
-            for task in tasks
-        ]
-        for child in started:
-            said, _ = child.communicate()
-            if child.returncode:
-                raise RuntimeError(f"{module} ended with {child.returncode}")
-            yield json.loads(said)
+        try:
+            for task in tasks:
+                command = [sys.executable, "-m", module, _CHILD, json.dumps(task)]
+                pipe = subprocess.PIPE
+                started.append(
+                    subprocess.Popen(command, stdout=pipe, cwd=ROOT, env=environment, text=True)
+                )
+            return [_said(module, child) for child in started]
+        finally:
+            _end(started)
+
+
+def _said(module: str, child: subprocess.Popen[str]) -> Any:
+    said, _ = child.communicate()
+    if child.returncode:
+        raise RuntimeError(f"{module} ended with {child.returncode}")
+    return json.loads(said)
+
+
+def _end(started: Iterable[subprocess.Popen[str]]) -> None:
+    """Those that are at work still: one has failed, or somebody has no more patience."""
+    left = [child for child in started if child.poll() is None]
+    for child in left:
+        child.send_signal(signal.SIGINT)
+    end = time.monotonic() + _ENDING
+    for child in left:
+        try:
+            child.wait(max(end - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 Work = Callable[[Task, "Turns"], Coroutine[Any, Any, Any]]
@@ -110,7 +130,13 @@ def work_as_child(work: Work) -> None:
     turns = Turns()
     loop = asyncio.SelectorEventLoop(turns.selector)
     asyncio.set_event_loop(loop)
-    found = loop.run_until_complete(work(Task(name, Setting(*setting), jobs, Size(*size)), turns))
+    task = Task(name, Setting(*setting), jobs, Size(*size))
+    try:
+        found = loop.run_until_complete(work(task, turns))
+    except KeyboardInterrupt:
+        # At once: each of thousands of triggers would tell that it was still at work. The server
+        # ends when it hears nothing more.
+        os._exit(130)
     with out:
         json.dump(found, out)
     loop.run_until_complete(_end_all())
