@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from array import array
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 CONNECTION = "bench"
+OF_A_TURN = "CPU of a turn of the loop, without full collections"
+BY_THE_CLOCK = "whatever else the machine had to do meanwhile counts, too"
 _CHILD = "--child"
 _ENDING = 10.0
 """Seconds that children have to end in, all of them together."""
@@ -153,14 +156,22 @@ async def _end_all() -> None:
 
 class Turns:
     """Milliseconds of CPU that each turn of a loop takes: for so long nothing else in it has its
-    turn. CPU of its thread, since what else runs on the machine is not to be counted."""
+    turn. CPU of its thread, since what else runs on the machine is not to be counted.
+
+    So it does not see a turn that waits, for a file, a lock or another thread; `longest` does, by
+    the clock, and counts all else that the machine had to do meanwhile.
+    """
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
         self._select = self.selector.select
         self.selector.select = self._timed  # type: ignore[method-assign]
+        self._thread = threading.get_ident()
         self._began = self._collecting = time.thread_time()
+        self._clock = time.perf_counter()
         self._in_full = 0.0
+        self.longest = 0.0
+        """By the clock."""
         self.all = array("d")
         self.without_full = array("d")
         """Without full collections: those look through all that Airflow has imported, in whichever
@@ -169,16 +180,21 @@ class Turns:
 
     def clear(self) -> None:
         self.all, self.without_full = array("d"), array("d")
+        self.longest = 0.0
 
     def _timed(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         taken = time.thread_time() - self._began
+        self.longest = max(self.longest, 1000 * (time.perf_counter() - self._clock))
         self.all.append(1000 * taken)
         self.without_full.append(1000 * (taken - self._in_full))
         found = self._select(timeout)
         self._began, self._in_full = time.thread_time(), 0.0
+        self._clock = time.perf_counter()
         return found
 
     def _collected(self, phase: str, info: dict[str, int]) -> None:
+        if threading.get_ident() != self._thread:
+            return
         now = time.thread_time()
         if phase == "start":
             self._collecting = now

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from bench.figures import Figure, Size, run, say
 from bench.fleet import (
+    BY_THE_CLOCK,
+    OF_A_TURN,
     WE,
     Fleet,
     Server,
@@ -80,6 +82,7 @@ class Stage(NamedTuple):
             "calls": after["requests"] - before["requests"],
             "stall": max(self.turns.without_full),
             "stall with collections": max(self.turns.all),
+            "clock": self.turns.longest,
             "more": (resident() - resident_before) / 1024,
             "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
@@ -162,13 +165,14 @@ TITLES = {
     "away": f"the API server is away for {AWAY_SECONDS:g} s",
 }
 _SHOWN = (
-    ("settled", "until all is settled", "s", 30.0),
-    ("calls", "API calls", "", None),
-    ("stall", "longest stall", "ms", 50.0),
-    ("stall with collections", "longest stall, collections as they come", "ms", None),
-    ("more", "memory more than before", "MiB", None),
-    ("peak", "peak memory of the process", "MiB", None),
-    ("failed", "triggers that failed", "", 0.0),
+    ("settled", "until all is settled", "s", 30.0, ""),
+    ("calls", "API calls", "", None, ""),
+    ("stall", "longest stall", "ms", 50.0, OF_A_TURN),
+    ("stall with collections", "longest stall, collections as they come", "ms", None, ""),
+    ("clock", "longest turn by the clock", "ms", None, BY_THE_CLOCK),
+    ("more", "memory more than before", "MiB", None, ""),
+    ("peak", "peak memory of the process", "MiB", None, ""),
+    ("failed", "triggers that failed", "", 0.0, ""),
 )
 
 
@@ -178,17 +182,10 @@ def measure(size: Size) -> Iterator[Figure]:
     say("storms: ours and the peer's at the same time")
     for task, found in zip(tasks, together(__spec__.name, tasks), strict=True):
         for storm, taken in found.items():
-            for key, what, unit, goal in _SHOWN:
-                if key in taken[0]:
-                    values = tuple(each[key] for each in taken)
-                    yield _figure(f"{TITLES[storm]}: {what}", unit, values, task, goal)
-
-
-def _figure(
-    name: str, unit: str, values: tuple[float, ...], task: Task, goal: float | None
-) -> Figure:
-    ours = task.setting == WE
-    return Figure(name, unit, values, task.setting.who, task.jobs, goal if ours else None)
+            for key, what, unit, most, note in _SHOWN:
+                name, values = f"{TITLES[storm]}: {what}", tuple(each[key] for each in taken)
+                goal = most if task.setting == WE else None
+                yield Figure(name, unit, values, task.setting.who, task.jobs, goal, note)
 
 
 async def work(task: Task, turns: Turns) -> Any:

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.figures import Figure, Size, run, say, share
 from bench.fleet import (
+    BY_THE_CLOCK,
     CONNECTION,
+    OF_A_TURN,
     PEER,
     WE,
     Fleet,
@@ -129,7 +131,12 @@ async def _window(server: Server, turns: Turns, seconds: float) -> Window:
 
 def _stalls(turns: Turns) -> dict[str, float]:
     told = {f"p{percent}": share(turns.without_full, percent) for percent in (50, 99)}
-    return {**told, "max": max(turns.without_full), "max with full": max(turns.all)}
+    return {
+        **told,
+        "max": max(turns.without_full),
+        "max with full": max(turns.all),
+        "clock": turns.longest,
+    }
 
 
 class Waiting(Fleet):
@@ -269,14 +276,8 @@ def _costs(costs: Iterable[Cost]) -> Iterator[Figure]:
         for state in STATES:
             yield from _rates(each, state)
             yield from _stall_figures(each, state)
-        starting = [each.found["starting"]["max"]]
-        yield _of(
-            each,
-            "longest stall while all start",
-            "ms",
-            starting,
-            20.0 if each.jobs == 1000 else None,
-        )
+        name, starting = "longest stall while all start", [each.found["starting"]["max"]]
+        yield _of(each, name, "ms", starting, 20.0 if each.jobs == 1000 else None, OF_A_TURN)
 
 
 def _rates(each: Cost, state: str) -> Iterator[Figure]:
@@ -309,9 +310,12 @@ def _stall_figures(each: Cost, state: str) -> Iterator[Figure]:
     for name in ("p50", "p99", "max"):
         values = [window[name] for window in each.found[state]]
         goal = 20.0 if each.jobs == 1000 and name == "max" else None
-        yield _of(each, f"stall {name}, {state}", "ms", values, goal, "without full collections")
+        yield _of(each, f"stall {name}, {state}", "ms", values, goal, OF_A_TURN)
     values = [window["max with full"] for window in each.found[state]]
     yield _of(each, f"stall max with full collections, {state}", "ms", values)
+    if state == "idle":
+        clock = [window["clock"] for window in each.found[state]]
+        yield _of(each, "longest turn by the clock, idle", "ms", clock, note=BY_THE_CLOCK)
 
 
 def _growth(costs: Sequence[Cost]) -> Iterator[Figure]:
