@@ -280,10 +280,10 @@ class Fleet:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._tasks: list[asyncio.Task[None]] = []
-        self.fired: dict[str, float] = {}
-        """When, by the clock that all processes have."""
+        self.ended: dict[str, float] = {}
+        """When, one way or the other, by the clock that all processes have."""
         self.failed: dict[str, str] = {}
-        """Those that raised."""
+        """Why, those of them that did not tell of a success."""
 
     async def start(self, jobs: int, rate: float) -> None:
         """So many a second."""
@@ -310,10 +310,12 @@ class Fleet:
                 verdict = event.payload.get("verdict") or event.payload["status"]
                 if not verdict.startswith("succe"):
                     self.failed[job.name] = str(event.payload)
-                self.fired[job.name] = time.time()
-                return
+                break
+            else:
+                self.failed[job.name] = "no event"
         except Exception as error:  # noqa: BLE001  # a triggerer fails the task then
             self.failed[job.name] = type(error).__name__
+        self.ended[job.name] = time.time()
 
 
 async def first_client(setting: Setting) -> None:

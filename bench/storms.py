@@ -8,7 +8,6 @@ peer's where it has the same trouble.
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -65,15 +64,17 @@ class Stage(NamedTuple):
         fleet = Fleet(self.task.setting)
         await fleet.start(self.task.jobs, _STARTS_A_SECOND if self.is_ours else 200)
         if self.is_ours:
-            await until(are_synced)
+            assert await until(are_synced), "not all jobs are known"
         await asyncio.sleep(self.holds if self.is_ours else 1)
         try:
             yield fleet
         finally:
             await fleet.stop()
 
-    async def measured(self, storm: Callable[[], Awaitable[float]]) -> Found:
+    async def measured(self, fleet: Fleet, storm: Callable[[], Awaitable[float]]) -> Found:
         before, resident_before = await self.server.do("read"), resident()
+        failed = len(fleet.failed)
+        _forget_peak()
         self.turns.clear()
         seconds = await storm()
         after = await self.server.do("read")
@@ -84,7 +85,8 @@ class Stage(NamedTuple):
             "stall with collections": max(self.turns.all),
             "clock": self.turns.longest,
             "more": (resident() - resident_before) / 1024,
-            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak": _peak(),
+            "failed": len(fleet.failed) - failed,
         }
 
     # ----- the storms; each gives the seconds until all was settled
@@ -95,13 +97,13 @@ class Stage(NamedTuple):
 
             async def storm() -> float:
                 written = await self.server.do("end", jobs=jobs, rate=float(jobs))
-                assert await until(lambda: len(fleet.fired) + len(fleet.failed) == jobs)
+                assert await until(lambda: len(fleet.ended) == jobs), "some never fired"
                 last: float = max(written.values())
-                return max(fleet.fired.values()) - last
+                return max(fleet.ended.values()) - last
 
-            return {**await self.measured(storm), "failed": len(fleet.failed)}
+            return await self.measured(fleet, storm)
 
-    async def all_expire(self) -> Found:
+    async def all_expire(self, fleet: Fleet) -> Found:
         await asyncio.sleep(self.holds)
 
         async def storm() -> float:
@@ -110,7 +112,7 @@ class Stage(NamedTuple):
             await self._are_watching()
             return time.monotonic() - began
 
-        return await self.measured(storm)
+        return await self.measured(fleet, storm)
 
     async def away(self, fleet: Fleet) -> Found:
         """Settled when all watch again, or, the peer's, when each has polled again or failed."""
@@ -122,17 +124,17 @@ class Stage(NamedTuple):
             if self.is_ours:
                 await self._are_watching()
             else:
-                await self._server_shows("asked", self.task.jobs - len(fleet.failed))
+                await self._server_shows("asked", lambda: self.task.jobs - len(fleet.failed))
             return time.monotonic() - back
 
-        return {**await self.measured(storm), "failed": len(fleet.failed)}
+        return await self.measured(fleet, storm)
 
     async def _are_watching(self) -> None:
-        await self._server_shows("watches", _WATCHES)
+        await self._server_shows("watches", lambda: _WATCHES)
 
-    async def _server_shows(self, what: str, at_least: int) -> None:
+    async def _server_shows(self, what: str, at_least: Callable[[], int]) -> None:
         end = time.monotonic() + 60
-        while (await self.server.do("read"))[what] < at_least:
+        while (await self.server.do("read"))[what] < at_least():
             assert time.monotonic() < end, f"not all are back: {what}"
             await asyncio.sleep(0.02)
 
@@ -145,7 +147,7 @@ async def storms(task: Task, turns: Turns) -> dict[str, list[Found]]:
     found: dict[str, list[Found]] = {"ends": [await stage.all_end() for _ in times]}
     async with stage.fleet() as fleet:
         if stage.is_ours:
-            found["expiry"] = [await stage.all_expire() for _ in times]
+            found["expiry"] = [await stage.all_expire(fleet) for _ in times]
         found["away"] = [await stage.away(fleet) for _ in times]
         await _all_still_end(stage, fleet)
     await server.stop()
@@ -154,9 +156,23 @@ async def storms(task: Task, turns: Turns) -> dict[str, list[Found]]:
 
 async def _all_still_end(stage: Stage, fleet: Fleet) -> None:
     """No storm has left a trigger deaf."""
-    left = stage.task.jobs - len(fleet.failed)
-    await stage.server.do("end", jobs=stage.task.jobs, rate=float(stage.task.jobs))
-    assert await until(lambda: len(fleet.fired) >= left), f"{len(fleet.fired)} of {left} fired"
+    jobs, failed = stage.task.jobs, len(fleet.failed)
+    await stage.server.do("end", jobs=jobs, rate=float(jobs))
+    assert await until(lambda: len(fleet.ended) == jobs), f"{len(fleet.ended)} of {jobs} ended"
+    assert not stage.is_ours or len(fleet.failed) == failed, fleet.failed
+
+
+def _forget_peak() -> None:
+    """What was held in an earlier storm is not this one's."""
+    with open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
+        file.write("5")
+
+
+def _peak() -> float:
+    """MiB that this process has held since then."""
+    with open("/proc/self/status", encoding="utf-8") as file:
+        said = dict(line.split(":", 1) for line in file)
+    return int(said["VmHWM"].split()[0]) / 1024
 
 
 TITLES = {
