@@ -21,7 +21,7 @@ import time
 from array import array
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -250,13 +250,16 @@ def trigger_for(setting: Setting, job: Name) -> BaseTrigger:
         from airflow_kftrain.messages import WatchOrder
         from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 
+        now = datetime.now(timezone.utc)
         order = WatchOrder(
             JobReference("PyTorchJob", "default", job.name, job.uid),
             "kubeflow.org/v1",
             connection=CONNECTION,
             instance=INSTANCE,
             owner=job.owner.ti_id,
-            ordered=datetime.now(timezone.utc),
+            deadline=now + timedelta(days=1),
+            not_before=now,  # the operator says some seconds more, but nothing is to be waited for
+            ordered=now,
         )
         return TrainingJobTrigger(**json.loads(json.dumps({"order": order.to_dict()})))
     from airflow.providers.cncf.kubernetes.triggers.job import KubernetesJobTrigger
