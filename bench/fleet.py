@@ -352,11 +352,11 @@ def are_synced() -> bool:
 @contextmanager
 def hurried(times: float) -> Iterator[None]:
     """What our engine does now and then it does so many times as often: an hour in some minutes."""
-    from airflow_kftrain.watching import pods, streams, survey, watcher
+    from airflow_kftrain.watching import pods, streams, survey
 
     waits: list[tuple[Any, str]] = [
         *((streams, name) for name in ("WATCH_SECONDS", "LIST_AGAIN_SECONDS", "_HELD_SECONDS")),
-        *((pods, "LOOK_SECONDS"), (survey, "PAUSE"), (watcher, "_LONGEST_WAIT")),
+        *((pods, "LOOK_SECONDS"), (survey, "PAUSE")),
     ]
     before = [getattr(module, name) for module, name in waits]
     for (module, name), seconds in zip(waits, before, strict=True):

@@ -3,6 +3,11 @@
 Ours beside the peer's, 1 to 10,000 jobs, idle and with a tenth of the jobs changing a minute. Each
 has a process and a server of its own. Those that hardly work run at the same time; the peer's
 10,000 have the machine for themselves.
+
+While all are idle, ours does 50 times as often what it does now and then (a list every ten minutes,
+a watch that ends, a look for crashes), and what is counted is divided by 50: a window of 12 s shows
+ten minutes. Not in it is what hardly ever comes (a trigger looks at the clock once an hour) or has
+nothing to do here: the search for jobs that nobody waits for.
 """
 
 from __future__ import annotations
