@@ -45,7 +45,7 @@ from bench.fleet import (
     until,
     work_as_child,
 )
-from bench.objects import Name
+from bench.objects import ITEM, Name
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
@@ -133,7 +133,10 @@ async def _window(server: Server, turns: Turns, seconds: float) -> Window:
     stalls = _stalls(turns)
     after = await server.do("read")
     counts = {name: value - before.get(name, 0) for name, value in after.items()}
-    return {**counts, "open": after["open"], "client": cpu, "seconds": taken, **stalls}
+    lists = sum(counts.get(f"list {plural}", 0) for plural in (ITEM, "pods"))
+    between = counts["requests"] - lists
+    found = {**counts, "between lists": between, "open": after["open"], "client": cpu}
+    return {**found, "seconds": taken, **stalls}
 
 
 def _stalls(turns: Turns) -> dict[str, float]:
@@ -306,7 +309,7 @@ def _rates(each: Cost, state: str) -> Iterator[Figure]:
                 tuple(value / times for value in values),
                 FRUGAL.who,
                 each.jobs,
-                note=f"measured at {PEER.poll_seconds:g} s, over {times:g}",
+                note=f"measured at every {PEER.poll_seconds:g} s, divided by {times:g}",
             )
     is_open = [window["open"] for window in each.found[state]]
     yield _of(each, f"connections open, {state}", "", is_open)
