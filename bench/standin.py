@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
             self._standin.answer(self, path, dict(parse_qsl(query)))
 
     def write(self, data: bytes) -> None:
-        self._standin.counts["bytes"] += len(data)
+        self._standin.counts["bytes answered"] += len(data)
         if not self._transport.is_closing():
             self._transport.write(data)
 

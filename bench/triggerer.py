@@ -279,7 +279,7 @@ _RATES = (
     ("TCP connections a minute", "", "connections"),
     ("TLS handshakes a minute", "", "handshakes"),
     ("CPU a minute", "s", "client"),
-    ("traffic a minute", "MiB", "bytes"),
+    ("bytes answered a minute", "MiB", "bytes answered"),
 )
 _GOALS = {"API requests a minute": 4.0, "CPU a minute": 0.003 * _CORE}
 
@@ -296,10 +296,13 @@ def _costs(costs: Iterable[Cost]) -> Iterator[Figure]:
 def _rates(each: Cost, state: str) -> Iterator[Figure]:
     polls = each.setting.poll_seconds
     for name, unit, key in _RATES:
-        factor = 1 / (1 << 20) if key == "bytes" else 1.0
+        factor = 1 / (1 << 20) if unit == "MiB" else 1.0
         values = [factor * value for value in each.a_minute(state, key)]
         goal = _GOALS.get(name) if state == "idle" and each.jobs == 1000 else None
-        note = f"with waits of 1/{HURRY:g}" if polls is None and state == "idle" else ""
+        seconds = statistics.median(window["seconds"] for window in each.found[state])
+        note = f"windows of {seconds:.0f} s"
+        if polls is None and state == "idle":
+            note += f", with waits of 1/{HURRY:g}"
         yield _of(each, f"{name}, {state}", unit, values, goal, note)
         if each.setting == PEER and each.jobs < _MANY:
             times = 60.0 / 10.0
