@@ -274,8 +274,10 @@ def _waves(size: Size) -> list[list[Task]]:
         for jobs in size.jobs
         if (each, jobs) != (PEER, _MANY)
     ]
-    # What a trigger holds between two polls is the same, however long that is.
-    light += [Task("memory", each, some, size) for each in (WE, FRUGAL)]
+    # What a trigger holds between two polls is the same, however long that is. A thousand of the
+    # peer's would take minutes to trace.
+    held = (WE, some), (WE, some // 5), (FRUGAL, some // 5)
+    light += [Task("memory", each, jobs, size) for each, jobs in held]
     heavy = [Task("cost", each, _MANY, size) for each in (FRUGAL, PEER) if _MANY in size.jobs]
     return [light, *([each] for each in heavy)]
 
