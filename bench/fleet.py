@@ -288,6 +288,10 @@ class Fleet:
         self.failed: dict[str, str] = {}
         """Why, those of them that did not tell of a success."""
 
+    @property
+    def started(self) -> int:
+        return len(self._tasks)
+
     async def start(self, jobs: int, rate: float) -> None:
         """So many a second."""
         began = time.monotonic()
