@@ -22,7 +22,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE = 480
-_ENDS_SOON = 15
+_ENDS_SOON = 90
 _TASKS = ("pytorch", "tensorflow", "mpi")
 
 # One that has to install everything first takes some minutes.
@@ -82,7 +82,7 @@ class Demo:
     def ends(self, patience: float = _ENDS_SOON) -> int:
         """Its exit code; nothing is left."""
         code = self.process.wait(patience)
-        _eventually(lambda: not _processes(self._checkout), 5, lambda: _processes(self._checkout))
+        _eventually(lambda: not _processes(self._checkout), 30, lambda: _processes(self._checkout))
         assert not (self._checkout / ".demo").exists()
         return code
 
@@ -243,7 +243,7 @@ def test_what_a_killed_one_leaves_is_ended(checkout: Path) -> None:
         demo.says("task pytorch: deferred")
         demo.kill()
         assert demo.process.wait(_ENDS_SOON) != 0
-        _eventually(lambda: not _processes(checkout), 5, lambda: _processes(checkout))
+        _eventually(lambda: not _processes(checkout), 30, lambda: _processes(checkout))
         with Demo(checkout) as again:
             again.says("making Airflow's database")
             again.interrupt()
