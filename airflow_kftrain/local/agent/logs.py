@@ -178,9 +178,10 @@ async def serve_logs(find: FindLog, folder: Path, port: int) -> web.AppRunner:
             return web.Response(status=400, text=str(missing))
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        async for block in read_log(log, options):
-            await response.write(block)
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):  # whoever reads it has gone
+            async for block in read_log(log, options):
+                await response.write(block)
+            await response.write_eof()
         return response
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

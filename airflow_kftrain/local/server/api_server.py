@@ -110,8 +110,10 @@ class ApiServer:
             return await self._answer(request, path.rstrip("/") or "/")
         except Refusal as refusal:
             return answer(refusal.status(), refusal.code)
-        except (web.HTTPException, ConnectionError):
+        except web.HTTPException:
             raise
+        except ConnectionError:  # the client has gone while it was written to
+            return web.Response()
         except Exception as error:  # a fault of this server; the client waits
             log.exception("%s %s: a fault of the API server", request.method, path or page_path)
             return answer(Refusal(500, "InternalError", f"Internal error: {error!r}").status(), 500)
