@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kftrain.kinds import JobKind
@@ -130,8 +131,12 @@ def read_state(kind: JobKind, resource: object) -> JobState:
 
 def read_time(value: object) -> datetime | None:
     """A Kubernetes time, in UTC; None for anything else."""
-    if not isinstance(value, str):
-        return None
+    return _parse_time(value) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=1024)
+def _parse_time(value: str) -> datetime | None:
+    """Most are read again and again: lists and changes of a job tell all of its times each time."""
     try:
         # Python 3.10 does not read the Z.
         time = datetime.fromisoformat(f"{value[:-1]}+00:00" if value.endswith("Z") else value)

@@ -15,6 +15,9 @@ from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.monitoring.failures import Fault
 from airflow_kftrain.monitoring.text import one_line
 
+_NO_LINKS: dict[str, str] = {}
+"""One for all triggers: there may be thousands."""
+
 
 class _Ended(TriggerEvent):
     """Airflow writes events into the task's log, where the worker tells the whole story."""
@@ -34,7 +37,7 @@ class TrainingJobTrigger(BaseTrigger):
         `unknown` are arguments of another version of this package."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.order = shared_words(order)
-        self.links = links if isinstance(links, dict) else {}
+        self.links = links if links and isinstance(links, dict) else _NO_LINKS
         self._fired = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
