@@ -349,6 +349,9 @@ def _airflow_says(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
     monkeypatch.setattr("airflow_kftrain.airflow_compat.task_state", stands_in, raising=False)
 
 
+# One that is ended while its Kubernetes client is made: the library that opens the kubeconfig, in a
+# thread, leaves the file to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("state", "retries", "is_left"),
     [
