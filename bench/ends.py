@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from bench.figures import Figure, Size, run, say, share
+from bench.figures import Figure, Size, say, share
 from bench.fleet import (
     PEER,
     WE,
@@ -22,11 +22,10 @@ from bench.fleet import (
     Turns,
     are_synced,
     first_client,
-    is_child,
+    main,
     peer,
     together,
     until,
-    work_as_child,
 )
 
 OFTEN = Setting(4.0)
@@ -104,12 +103,5 @@ def _figures(name: str, task: Task, found: list[float]) -> Iterator[Figure]:
         yield Figure(f"{name}, {word}", "s", values, task.setting.who, task.jobs, goal, note)
 
 
-async def work(task: Task, turns: Turns) -> Any:
-    return await ends(task, turns)
-
-
 if __name__ == "__main__":
-    if is_child():
-        work_as_child(work)
-    else:
-        run(measure)
+    main(ends, measure)

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.figures import OURS, Size, results
+from bench.figures import OURS, Measure, Size, results, run
 from bench.objects import INSTANCE, Name
 
 if TYPE_CHECKING:
@@ -123,11 +123,15 @@ def _end(started: Iterable[subprocess.Popen[str]]) -> None:
 Work = Callable[[Task, "Turns"], Coroutine[Any, Any, Any]]
 
 
-def is_child() -> bool:
-    return _CHILD in sys.argv
+def main(work: Work, measure: Measure) -> None:
+    """Of a part that measures in processes of its own, which run the same file."""
+    if _CHILD in sys.argv:
+        _work_as_child(work)
+    else:
+        run(measure)
 
 
-def work_as_child(work: Work) -> None:
+def _work_as_child(work: Work) -> None:
     name, setting, jobs, size = json.loads(sys.argv[-1])
     out = results()
     turns = Turns()

@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bench.figures import Figure, Size, run, say
+from bench.figures import Figure, Size, say
 from bench.fleet import (
     BY_THE_CLOCK,
     OF_A_TURN,
@@ -24,12 +24,11 @@ from bench.fleet import (
     Turns,
     are_synced,
     first_client,
-    is_child,
+    main,
     peer,
     resident,
     together,
     until,
-    work_as_child,
 )
 
 AWAY_SECONDS = 5.0
@@ -204,12 +203,5 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield Figure(name, unit, values, task.setting.who, task.jobs, goal, note)
 
 
-async def work(task: Task, turns: Turns) -> Any:
-    return await storms(task, turns)
-
-
 if __name__ == "__main__":
-    if is_child():
-        work_as_child(work)
-    else:
-        run(measure)
+    main(storms, measure)

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.figures import Figure, Size, run, say, share
+from bench.figures import Figure, Size, say, share
 from bench.fleet import (
     BY_THE_CLOCK,
     CONNECTION,
@@ -38,12 +38,11 @@ from bench.fleet import (
     are_synced,
     first_client,
     hurried,
-    is_child,
+    main,
     peer,
     resident,
     together,
     until,
-    work_as_child,
 )
 from bench.objects import ITEM, Name
 
@@ -419,7 +418,4 @@ def _of(
 
 
 if __name__ == "__main__":
-    if is_child():
-        work_as_child(work)
-    else:
-        run(measure)
+    main(work, measure)
