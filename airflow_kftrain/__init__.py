@@ -1,6 +1,7 @@
 """Distributed training jobs on Kubernetes as Airflow tasks.
 
-Everything public is here, and is loaded when it is first used: a DAG file pays for what it names.
+All public names are here. Each is imported when it is first used, so a DAG file loads only what it
+uses.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_kftrain.operators.tf_job import TFJobOperator as TFJobOperator
     from airflow_kftrain.operators.train_job import TrainJobOperator as TrainJobOperator
     from airflow_kftrain.sensors import TrainingJobSensor as TrainingJobSensor
+    from airflow_kftrain.specs.code import Code as Code
+    from airflow_kftrain.specs.containers import Container as Container
     from airflow_kftrain.specs.elastic import Elastic as Elastic
     from airflow_kftrain.specs.env import FromConfigMap as FromConfigMap
     from airflow_kftrain.specs.env import FromField as FromField
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_kftrain.specs.mpi_job import Horovod as Horovod
     from airflow_kftrain.specs.mpi_job import HorovodJob as HorovodJob
     from airflow_kftrain.specs.mpi_job import MPIJob as MPIJob
+    from airflow_kftrain.specs.mpi_job import Mpirun as Mpirun
     from airflow_kftrain.specs.pods import Placement as Placement
     from airflow_kftrain.specs.pods import Pod as Pod
     from airflow_kftrain.specs.policies import RunPolicy as RunPolicy
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ClusterError": "errors",
+    "Code": "specs.code",
+    "Container": "specs.containers",
     "Elastic": "specs.elastic",
     "FromConfigMap": "specs.env",
     "FromField": "specs.env",
@@ -66,6 +72,7 @@ _MODULES = {
     "Logs": "specs.lifecycle",
     "MPIJob": "specs.mpi_job",
     "MPIJobOperator": "operators.mpi_job",
+    "Mpirun": "specs.mpi_job",
     "Owner": "manifests.identity",
     "Placement": "specs.pods",
     "Pod": "specs.pods",
@@ -92,7 +99,7 @@ _MODULES = {
 __all__ = sorted(_MODULES)
 
 
-# Not for type checkers: to them a module with this function has every name, misspelt ones too.
+# Not for type checkers: they would accept any name, even a misspelt one.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

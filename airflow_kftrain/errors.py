@@ -1,21 +1,22 @@
-"""Every error of this package, in one tree.
+"""All errors of this package.
 
 KfTrainError
-├── InvalidSpec            what the author wrote cannot work; nothing has been created
+├── InvalidSpec            a parameter or a manifest is wrong; nothing has been created
 │   └── UnknownKind        the manifest names a kind or version that this package does not know
-└── ClusterError           a call to the cluster was refused, or nobody answered
-    ├── BadConnection      the Airflow connection is not there, or cannot be used
-    ├── Unreachable        no connection: name, port, certificate, time
-    ├── Unauthorized       401: the credentials are not taken
-    ├── Forbidden          403: a right is missing
-    ├── Refused            400, 413, 422, a webhook's 403: what was sent cannot work as it is
+└── ClusterError           a call to the cluster failed
+    ├── BadConnection      the Airflow connection does not exist, or cannot be used
+    ├── OtherCluster       the Airflow connection leads to another cluster than the job's
+    ├── Unreachable        no response: DNS name, port, certificate, timeout
+    ├── Unauthorized       401: the server rejects the credentials
+    ├── Forbidden          403: a permission is missing
+    ├── Refused            400, 413, 422, a webhook's 403: the server rejects the object
     ├── NotFound           404: no such object, or no such namespace
     ├── NotServed          404: the cluster does not know the kind; its operator is not installed
-    ├── Conflict           409: it is there already, or has changed in between
-    └── Expired            410: the server has forgotten where a list or a watch stood
+    ├── Conflict           409: the object already exists, or has changed since it was read
+    └── Expired            410: the resource version of a list or a watch is too old
 
-The operators translate these into Airflow's exceptions, in one place. Nothing here imports
-anything, so that every layer may raise them.
+The operators translate these into Airflow's exceptions, in one place. This module imports nothing
+of the package, so every layer may raise them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DEEPEST = 3
 
 
 class _Value(Enum):
-    # An enumeration, since its members stay the same when an error is pickled.
+    # An enum, since its members stay identical when an error is pickled.
     NOT_GIVEN = "not given"
 
 
@@ -36,14 +37,14 @@ class KfTrainError(Exception):
     """Base of all errors of this package."""
 
     retryable = False
-    """Whether the same may succeed later, with nothing mended in between."""
+    """Whether the same call may succeed later without any change."""
 
 
 class InvalidSpec(KfTrainError):
-    """A wrong value: what is wrong, in which field as the author wrote it, and what to do.
+    """A wrong value: what is wrong, in which field (by the author's name), and what to do.
 
-    `value` is shown cut, and only the outline of what holds others; leave it out where it may be
-    a secret (the value of an environment variable, say).
+    `value` is shortened, and of a container only the outline is shown. Omit it if it may be a
+    secret, such as the value of an environment variable.
     """
 
     def __init__(
@@ -62,18 +63,18 @@ class InvalidSpec(KfTrainError):
         return f"{where}{self.problem}{got}.{advice}"
 
     def at(self, field: str) -> InvalidSpec:
-        """The same error, told by another name of the field."""
+        """The same error, with another name of the field."""
         return type(self)(field, self.problem, advice=self.advice, value=self.value)
 
 
 class UnknownKind(InvalidSpec):
-    """The manifest's apiVersion and kind are not in the table of kinds."""
+    """The apiVersion and kind of the manifest are not in the table of kinds."""
 
 
 class ClusterError(KfTrainError):
-    """A call that the cluster did not do: what was tried, why not, and what to do about it.
+    """A failed call to the cluster: what was tried, why it failed, and what to do.
 
-    All other answers (429, 5xx) are of this class itself.
+    Responses without a class of their own (429, 5xx) raise this class.
     """
 
     retryable = True
@@ -87,11 +88,11 @@ class ClusterError(KfTrainError):
         self.problem = problem
         self.advice = advice
         self.code = code
-        """Of HTTP; 0 where nobody answered."""
+        """The HTTP status; 0 without a response."""
         self.reason = reason
-        """Kubernetes' word: AlreadyExists."""
+        """Kubernetes' reason, such as AlreadyExists."""
         self.retry_after: float | None = None
-        """Seconds, where the server says so."""
+        """Seconds, if the server says so."""
 
     def __str__(self) -> str:
         advice = f" {self.advice}" if self.advice else ""
@@ -99,27 +100,32 @@ class ClusterError(KfTrainError):
 
 
 class BadConnection(ClusterError):
-    """What the Airflow connection says of the cluster cannot be used; nothing was sent."""
+    """The Airflow connection does not exist or cannot be used; nothing was sent."""
 
     retryable = False
 
 
+class OtherCluster(ClusterError):
+    """The Airflow connection leads to another cluster than the job's; nothing was sent. The
+    connection may be restored, so the call may succeed later."""
+
+
 class Unreachable(ClusterError):
-    """Nobody answered, or not in the words of an API server."""
+    """No response, or none from a Kubernetes API server."""
 
 
 class Unauthorized(ClusterError):
-    """The credentials are not taken. They may be renewed in between, so it may succeed later."""
+    """The server rejects the credentials. They may be renewed, so the call may succeed later."""
 
 
 class Forbidden(ClusterError):
-    """A right is missing: verb and resource are named."""
+    """A permission is missing: the error names verb and resource."""
 
     retryable = False
 
 
 class Refused(ClusterError):
-    """What was sent cannot work as it is."""
+    """The server rejects the object that was sent."""
 
     retryable = False
 
@@ -137,21 +143,20 @@ class NotServed(ClusterError):
 
 
 class Conflict(ClusterError):
-    """It is there already (reason AlreadyExists), or has changed since it was read."""
+    """The object already exists (reason AlreadyExists), or has changed since it was read."""
 
     retryable = False
 
 
 class Expired(ClusterError):
-    """The server has forgotten where a list or a watch stood: start anew."""
+    """The resource version of a list or a watch is too old: start again."""
 
     retryable = False
 
 
 def shown(value: object) -> str:
-    """A value as an error may show it: one line, not too long, and cut in the middle, since the end
-    of a path says which file it is. What stands inside a mapping or an object is not shown, since
-    it may be a secret."""
+    """A value as an error shows it: in one line, shortened in the middle, since the end of a path
+    says which file it is. The content of mappings and objects is not shown: it may be a secret."""
     text, half = _outline(value), _LONGEST_VALUE // 2
     return text if len(text) <= _LONGEST_VALUE else f"{text[: half - 3]}...{text[-half:]}"
 

@@ -1,8 +1,8 @@
-"""The only reader of a custom resource's status: any status of any kind -> JobState.
+"""The only reader of a job's status: any status of any kind -> JobState.
 
-Pure and tolerant: unknown conditions, missing fields, nulls and nonsense are passed over, since a
-reader that raises would end a trigger and so lose a job. What the operators really write, and
-where they lie, stands with each rule below.
+Pure and tolerant. It ignores unknown conditions, missing fields, nulls and nonsense: if it raised
+an error, it would end a trigger and so lose a job. What the operators really write, and where that
+is misleading, is explained at each rule below.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.kinds import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 
 
 class Phase(str, Enum):
-    """Where a job is on its way."""
+    """How far a job has come."""
 
     QUEUED = "Queued"
-    """Suspended, by its author or by a queue such as Kueue: waiting is not starting."""
+    """Suspended, by its author or by a queue such as Kueue. Time in a queue is not startup time."""
     STARTING = "Starting"
     RUNNING = "Running"
     RESTARTING = "Restarting"
-    """Pods failed, and the operator has not given the job up: most replace them."""
+    """Pods have failed, and the operator has not given up: most operators replace them."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     GONE = "Gone"
-    """The uid was known and is no more, so that nobody can say how it ended."""
+    """The job existed and no longer does, so nobody can say how it ended."""
 
     @property
     def is_final(self) -> bool:
@@ -39,11 +39,12 @@ _FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.GONE})
 _UNDER_WAY = frozenset({Phase.RUNNING, Phase.RESTARTING})
 _LONG_AGO = datetime.min.replace(tzinfo=timezone.utc)
 _INT64 = 2**63
+_MOST_METRICS = 16
 
 
 class ReplicaCount(NamedTuple):
-    """What the operator says of one role. For show only: it says `succeeded: 1` of a worker that
-    exited with 1, and leaves `active` at 1 after a failure."""
+    """What the operator says about one role. Only for display: it says `succeeded: 1` for a worker
+    that exited with 1, and `active` stays 1 after a failure."""
 
     role: str
     active: int = 0
@@ -51,38 +52,54 @@ class ReplicaCount(NamedTuple):
     failed: int = 0
 
 
+class Reported(NamedTuple):
+    """The progress that the status of a TrainJob reports. Runtimes of Trainer 2.3 and later may."""
+
+    percent: int | None = None
+    remaining: int | None = None
+    """Seconds until the training is done, as the trainer estimates."""
+    metrics: tuple[tuple[str, str], ...] = ()
+    """Names and values."""
+
+
 class JobState(NamedTuple):
-    """One moment of a job, as far as its custom resource tells."""
+    """The state of a job at one moment, as far as its custom resource shows it."""
 
     phase: Phase
     reason: str = ""
     message: str = ""
     replicas: tuple[ReplicaCount, ...] = ()
     starting_since: datetime | None = None
-    """Creation, or the last resume: time in a queue does not count as starting."""
+    """Creation, or the last resume: time in a queue does not count."""
     restarting_since: datetime | None = None
-    """When the operator said so, None in every other phase."""
+    """When the operator reported it; None in every other phase."""
+    queued_since: datetime | None = None
+    """The suspension, or the creation; None in every other phase."""
     started: datetime | None = None
     finished: datetime | None = None
     deadline: datetime | None = None
-    """When the job's own active deadline is up, None where it has none or is queued."""
-    progress: int | None = None
-    """Percent, where the kind reports it."""
+    """When the job's own active deadline expires; None if it has none or is queued."""
+    progress: Reported | None = None
     acknowledged: bool = False
-    """The operator has written something. An empty status can last for ever: no operator, or one
-    that refused the job in silence."""
+    """Whether the operator has written anything. A status may stay empty for ever if there is no
+    operator, or if it has rejected the job silently."""
     self_healing: bool = False
-    """Elastic: it goes on with fewer pods. A limit of restarts is something else, since no restart
-    mends an image name or makes a Secret appear."""
+    """Elastic: it continues with fewer pods. A limit on restarts is something else: no restart
+    corrects an image name or creates a Secret."""
     restarts_counted: bool = False
-    """The operator gives up by itself after so many crashes. Without a limit an elastic job
-    crashes for ever."""
+    """Whether the operator gives up by itself after so many crashes. Without a limit, an elastic
+    job crashes for ever."""
+    backoff_limit: int | None = None
+    """The job's own limit on restarts; None if it has none."""
+    queue: str = ""
+    """The name of Kueue's queue; "" if the job has none."""
+    queue_priority: str = ""
 
     def after(self, previous: JobState | None) -> JobState:
-        """This state, seen after `previous` of the same job: phases do not step back.
+        """This state, if it was read after `previous` of the same job: phases do not go back.
 
-        A TrainJob's counts flicker to zero just before it ends; a final state stays final when the
-        object is deleted later.
+        The counts of a TrainJob drop to zero for a moment just before it ends. A final state stays
+        final when the object is deleted later.
         """
         if previous is None:
             return self
@@ -90,7 +107,8 @@ class JobState(NamedTuple):
             return previous
         if self.phase is not Phase.STARTING or previous.phase not in _UNDER_WAY:
             return self
-        # A queue may have stopped and resumed the job between two looks: then it really starts.
+        # Between two reads, a queue may have stopped and resumed the job: then it really starts
+        # again.
         resumed = (self.starting_since or _LONG_AGO) > (previous.starting_since or _LONG_AGO)
         if resumed:
             return self
@@ -101,17 +119,20 @@ GONE = JobState(Phase.GONE, message="the job is no longer there")
 
 
 def read_state(kind: JobKind, resource: object) -> JobState:
-    """The state that a resource (a dict as the API server sends it) is in. Never raises."""
+    """The state of a resource (a dict as the API server sends it). Never raises."""
     root = read_mapping(resource)
     status = read_mapping(root.get("status"))
     spec = read_mapping(root.get("spec"))
-    created = read_time(read_mapping(root.get("metadata")).get("creationTimestamp"))
+    metadata = read_mapping(root.get("metadata"))
+    labels = read_mapping(metadata.get("labels"))
+    created = read_time(metadata.get("creationTimestamp"))
     conditions = _read_conditions(status)
     resumed = _last_resume(conditions)
     verdict = _verdict(kind, status, conditions)
     current = verdict or _current(kind, status, spec, _said_since(resumed, conditions))
     starting_since = max((time for time in (created, resumed) if time), default=None)
     started = read_time(status.get("startTime"))
+    backoff_limit = read_number(_at(spec, kind.run_policy.get("backoff_limit", "")))
     return JobState(
         phase=current.phase,
         reason=current.reason,
@@ -119,26 +140,30 @@ def read_state(kind: JobKind, resource: object) -> JobState:
         replicas=tuple(_replicas(kind, status)),
         starting_since=starting_since,
         restarting_since=current.time if current.phase is Phase.RESTARTING else None,
+        queued_since=(current.time or created) if current.phase is Phase.QUEUED else None,
         started=started,
         finished=(read_time(status.get("completionTime")) or current.time) if verdict else None,
         deadline=_deadline(kind, spec, started or starting_since, current.phase),
-        progress=_percent(read_mapping(status.get("trainerStatus")).get("progressPercentage")),
+        progress=_progress(read_mapping(status.get("trainerStatus"))),
         acknowledged=any(status.values()),
         self_healing=isinstance(_at(spec, kind.elastic_key), dict),
-        restarts_counted=_restarts_counted(kind, spec),
+        restarts_counted=kind.backoff_counts == "pods" or backoff_limit is not None,
+        backoff_limit=backoff_limit,
+        queue=read_text(labels.get(QUEUE_LABEL)),
+        queue_priority=read_text(labels.get(PRIORITY_LABEL)),
     )
 
 
 def read_time(value: object) -> datetime | None:
-    """A Kubernetes time, in UTC; None for anything else."""
+    """A Kubernetes time in UTC; None for anything else."""
     return _parse_time(value) if isinstance(value, str) else None
 
 
 @lru_cache(maxsize=1024)
 def _parse_time(value: str) -> datetime | None:
-    """Most are read again and again: lists and changes of a job tell all of its times each time."""
+    """Cached, since lists and changes of a job repeat the same times."""
     try:
-        # Python 3.10 does not read the Z.
+        # Python 3.10 cannot parse the Z.
         time = datetime.fromisoformat(f"{value[:-1]}+00:00" if value.endswith("Z") else value)
         return time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc)
     except (ValueError, OverflowError):
@@ -146,7 +171,7 @@ def _parse_time(value: str) -> datetime | None:
 
 
 def read_number(value: object) -> int | None:
-    """A whole number as Kubernetes has them (64 bits); None for anything else, True among it."""
+    """A whole number as in Kubernetes (64 bits); None for anything else, even True."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if -_INT64 <= value < _INT64 else None
@@ -179,15 +204,15 @@ class _Current(NamedTuple):
     time: datetime | None = None
 
 
-# Times have whole seconds only, so that several conditions often share one. The later phase wins
-# then, whatever the order of the list: mpi-operator's is not that of time.
+# Times are in whole seconds, so several conditions often have the same one. Then the later phase
+# wins, whatever their order: mpi-operator does not sort them by time.
 _PHASES = {
     "Created": (0, Phase.STARTING),
     "Running": (1, Phase.RUNNING),
     "Restarting": (2, Phase.RESTARTING),
     "Suspended": (3, Phase.QUEUED),
-    # Only reached where a Failed condition is not yet final: mpi-operator sets it when a worker is
-    # evicted, and the job may still go on and succeed.
+    # Only reached if a Failed condition is not yet final: mpi-operator sets one when a worker is
+    # evicted, but the job may still succeed.
     "Failed": (4, Phase.RESTARTING),
 }
 _NO_PHASE = (-1, Phase.STARTING)
@@ -196,8 +221,8 @@ _NO_PHASE = (-1, Phase.STARTING)
 def _verdict(
     kind: JobKind, status: Mapping[str, Any], conditions: list[_Condition]
 ) -> _Current | None:
-    """The final condition. Failed wins over Succeeded: training-operator leaves both True when a
-    worker fails in the very pass in which the chief succeeds."""
+    """The final condition. Failed wins over Succeeded: training-operator leaves both True if a
+    worker fails while it processes the success of the chief."""
     failed_is_final = not kind.status.failed_needs_completion or bool(status.get("completionTime"))
     wanted = [("Failed", Phase.FAILED)] if failed_is_final else []
     wanted.append((kind.status.succeeded, Phase.SUCCEEDED))
@@ -214,7 +239,7 @@ def _current(
     spec: Mapping[str, Any],
     conditions: list[_Condition],
 ) -> _Current:
-    """The newest condition that is True decides; without one the counts and the spec do."""
+    """The newest condition that is True decides; without one, the counts and the spec do."""
     newest = _newest(condition for condition in conditions if condition.type in _PHASES)
     current = (
         _Current(_PHASES[newest.type][1], newest.reason, newest.message, newest.time)
@@ -226,7 +251,7 @@ def _current(
     if _counts_show_running(kind, status):
         return _Current(Phase.RUNNING)
     if _at(spec, kind.run_policy.get("suspend", "")) is True:
-        # Kueue suspends at admission, before any operator has written a condition.
+        # Kueue suspends a job at admission, before any operator has written a condition.
         return _Current(Phase.QUEUED, "Suspended", "the job is suspended")
     return current
 
@@ -237,9 +262,10 @@ def _last_resume(conditions: Iterable[_Condition]) -> datetime | None:
 
 
 def _said_since(resumed: datetime | None, conditions: list[_Condition]) -> list[_Condition]:
-    """What was said before the last resume is over: Restarting stays True through a suspension.
+    """A condition from before the last resume is outdated: Restarting stays True through a
+    suspension.
 
-    What was said in the very second of the resume counts, since a job that is quick may run then.
+    A condition from the very second of the resume counts, since a fast job may run by then.
     """
     if resumed is None:
         return conditions
@@ -247,7 +273,7 @@ def _said_since(resumed: datetime | None, conditions: list[_Condition]) -> list[
 
 
 def _newest(conditions: Iterable[_Condition]) -> _Condition | None:
-    """The newest that is True, whatever the order of the list."""
+    """The newest condition that is True, whatever their order."""
     return max(
         (condition for condition in conditions if condition.is_true),
         key=lambda item: (
@@ -262,9 +288,9 @@ def _newest(conditions: Iterable[_Condition]) -> _Condition | None:
 
 
 def _counts_show_running(kind: JobKind, status: Mapping[str, Any]) -> bool:
-    """For kinds without a Running condition. `active` alone shows nothing: it counts pods that
-    are still Pending. A child job that comes before the training shows nothing either: the
-    training may wait for a node long after the data are there."""
+    """For kinds without a Running condition. `active` alone proves nothing, since it counts pods
+    that are still Pending. A child job before the training proves nothing either: the training may
+    wait for a node long after the data is complete."""
     if kind.status.running == "condition":
         return False
     counted = [status]
@@ -287,12 +313,6 @@ def _deadline(
         return since + timedelta(seconds=seconds)
     except OverflowError:
         return None
-
-
-def _restarts_counted(kind: JobKind, spec: Mapping[str, Any]) -> bool:
-    if kind.backoff_counts == "pods":
-        return True
-    return read_number(_at(spec, kind.run_policy.get("backoff_limit", ""))) is not None
 
 
 def _replicas(kind: JobKind, status: Mapping[str, Any]) -> Iterator[ReplicaCount]:
@@ -323,13 +343,26 @@ def _read_conditions(status: Mapping[str, Any]) -> list[_Condition]:
     ]
 
 
+def _progress(said: Mapping[str, Any]) -> Reported | None:
+    remaining = read_number(said.get("estimatedRemainingSeconds"))
+    reported = Reported(
+        _percent(said.get("progressPercentage")),
+        remaining if remaining is not None and remaining >= 0 else None,
+        tuple(
+            (read_text(each.get("name")), read_text(each.get("value")))
+            for each in read_mappings(said.get("metrics"))[:_MOST_METRICS]
+        ),
+    )
+    return reported if reported != Reported() else None
+
+
 def _percent(value: object) -> int | None:
     number = read_number(value)
     return number if number is not None and 0 <= number <= 100 else None
 
 
 def _at(spec: Mapping[str, Any], path: str) -> object:
-    """What stands at a dotted path; the empty path leads nowhere."""
+    """The value at a dotted path; an empty path has none."""
     found: object = spec if path else None
     for key in path.split("."):
         found = read_mapping(found).get(key)

@@ -1,7 +1,8 @@
-"""The kinds of job, one row each: the only place that knows in what they differ.
+"""The kinds of job, one row each: all differences between them are here.
 
 A row is data, so the rest of the package reads it instead of asking "is it a TFJob?". A new kind
-with conditions costs a row here, a spec and a builder. `docs/kinds.md` is made from this table.
+with conditions needs a row here, a spec and a builder. `docs/kinds.md` is generated from this
+table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ BackoffUnit = Literal["container restarts", "pods"]
 
 
 class JobReference(NamedTuple):
-    """One custom resource in the cluster: the words of `kubectl get`, and its uid."""
+    """One custom resource in the cluster, in the words of `kubectl get`, with its uid."""
 
     kind: str
     namespace: str
@@ -29,50 +30,52 @@ class Role(NamedTuple):
     """A group of replicas within a job, such as Master or Worker."""
 
     name: str
-    """As the custom resource calls it."""
+    """The name in the custom resource."""
     field: str
-    """As the author writes it."""
+    """The name of the author's field."""
     pod: str = "{job}-{role}-{index}"
-    """Longest name that is made from the job's: it has to fit into 63 characters."""
+    """The longest name that is derived from the job's: it must have at most 63 characters."""
     named: bool = True
-    """Its pods have this very name; those of a batch Job get five random characters more."""
+    """Whether its pods have exactly this name; pods of a batch Job get five more random
+    characters."""
     single: bool = False
-    """Exactly one, and the count has to be written."""
+    """There is exactly one, and the manifest must say so."""
     needed: bool = False
-    """A job without it is refused, or never gets going."""
+    """A job without it is rejected, or never starts."""
     runs_command: bool = True
-    """Runs the author's command; an MPI worker does not, it waits for the launcher."""
+    """Whether it runs the author's command. An MPI worker does not: it waits for the launcher."""
     decides: bool = True
-    """Its end may end the job; a parameter server's or an evaluator's does not."""
+    """Whether its end may end the job. That of a parameter server or an evaluator does not."""
     takes_devices: bool = True
-    """Gets the GPUs of `container_resources`; an MPI launcher does not, it only starts ranks."""
+    """Whether it gets the GPUs of `container_resources`. An MPI launcher does not: it only starts
+    ranks."""
 
 
 class Selectors(NamedTuple):
-    """Labels by which the operator marks the pods of a job."""
+    """The labels of a job's pods."""
 
     pods: str
-    """All pods, `{name}` being the job's."""
+    """Selects all pods; `{name}` is the job's."""
     leader: str
-    """Added to `pods`: the pod whose log tells the story."""
+    """Added to `pods`, selects the leader."""
     role: str = ""
-    """Label that holds the replica's role, "" where all are alike."""
+    """The label with the role; "" if all pods are alike."""
     index: str = ""  # type: ignore[assignment]  # hides tuple.index, which nobody needs
-    """Label that holds the replica's number within the role."""
+    """The label with the number of the replica in its role."""
 
 
 class StatusWords(NamedTuple):
     """How the status of this kind is read."""
 
     succeeded: str = "Succeeded"
-    """Type of the condition that means success. Failure and suspension are called alike in all
-    kinds: Failed, Suspended."""
+    """The type of the condition that means success. Failure and suspension have the same types in
+    all kinds: Failed, Suspended."""
     running: RunningSign = "condition"
-    """What shows that it runs: a Running condition, counts of child jobs, counts of pods."""
+    """What shows that the job runs: a Running condition, counts of child jobs, counts of pods."""
     failed_needs_completion: bool = False
-    """A Failed condition is final only once `completionTime` is set."""
+    """Whether a Failed condition is final only once `completionTime` is set."""
     before_training: tuple[str, ...] = ()
-    """Child jobs, and so roles, that fetch what the training needs: they are no training."""
+    """Child jobs (and roles) that fetch what the training needs."""
 
 
 class JobKind(NamedTuple):
@@ -83,63 +86,75 @@ class JobKind(NamedTuple):
     version: str
     plural: str
     operator: str
-    """Who works on it: what to install where the kind is not served."""
+    """Which operator serves it, and has to be installed."""
     roles: tuple[Role, ...]
     selectors: Selectors
     spec_fields: str
-    """Shape of `spec` in the language of specs/shapes.py."""
+    """The shape of `spec`, in the language of specs/shapes.py."""
     replicas_key: str = ""
-    """Key under `spec` that holds the roles; "" where the kind has no map of roles."""
+    """The key under `spec` with the roles; "" if the kind has none."""
     template_key: str = ""
-    """Path under `spec` of the one pod template of a kind without roles."""
+    """The path under `spec` of the only pod template of a kind without roles."""
     trainer_key: str = ""
-    """Key under `spec` of the container settings of a kind that has no pod template itself."""
+    """The key under `spec` with the container settings of a kind without a pod template."""
     container: str = "main"
-    """Name of the main container."""
+    """The name of the main container."""
     container_needed: bool = False
-    """A container of that name is demanded, not only usual."""
+    """Whether a container of that name is required, not only usual."""
     shared_memory: bool = False
-    """Main containers get /dev/shm in memory unless the author says otherwise."""
+    """Whether main containers get /dev/shm in memory by default."""
     elastic_key: str = ""
-    """Key under `spec` of the elastic settings."""
+    """The key under `spec` with the elastic settings."""
     rendezvous_id: str = ""
-    """Path under `spec` of the name by which elastic nodes find each other."""
+    """The path under `spec` of the name by which elastic nodes find each other."""
     run_policy: Mapping[str, str] = MappingProxyType({})
-    """RunPolicy's fields that the kind has, and where they go under `spec`."""
+    """The fields of RunPolicy that the kind has, with their paths under `spec`."""
     managers: tuple[str, ...] = ()
-    """Controllers that `managed_by` may name."""
+    """The controllers that `managed_by` may name."""
+    kueue_takes_it: bool = True
+    """Whether Kueue can queue it. It ignores the label of a kind that it does not know."""
     restart_policies: tuple[str, ...] = ()
-    """Values of a replica's restart policy."""
+    """The valid restart policies of a replica."""
     backoff_counts: BackoffUnit = "container restarts"
-    """What `backoff_limit` limits. Container restarts happen only under a policy that restarts."""
+    """What `backoff_limit` counts. Container restarts happen only under a policy that restarts."""
     backoff_default: int | None = None
-    """Written where the author says nothing, None: not written."""
+    """The default, which is written into the manifest; None: it is not written."""
     ttl_default: bool = False
-    """True where a TTL really removes what is left of the job, so that a default makes sense."""
+    """Whether a TTL really removes everything, so that a default is useful."""
     pod_deadline: bool = False
-    """True where the kind's own deadline is checked too late, so that pods get one of their own."""
+    """Whether the operator checks the kind's own deadline too late, so that pods get one, too."""
     recreates: bool = False
-    """Its operator makes anew what is deleted for as long as the job is there, so that a deletion
-    in the foreground would start the training again."""
+    """Whether the operator recreates what is deleted while the job exists. Then deleting the job in
+    the foreground would start the training again."""
     reserved_env: tuple[str, ...] = ()
-    """Names of variables that the kind's webhook refuses."""
+    """Names of variables that the kind's webhook rejects."""
+    overwritten_env: Mapping[str, str] = MappingProxyType({})
+    """Names of variables that the operator sets in the main container over the author's, and what
+    to do instead."""
+    overwritten_elastic_env: Mapping[str, str] = MappingProxyType({})
+    """Further ones if the job is elastic."""
     status: StatusWords = StatusWords()
     leaves: str = ""
-    """What is left of the pods at the end, and so where evidence of a failure has to be read."""
+    """What is left of the pods at the end, so where to look for evidence of a failure."""
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}"
 
     def role(self, name: str) -> Role:
-        """The role of that name; raises KeyError."""
+        """The role of that name. Raises KeyError."""
         for role in self.roles:
             if role.name == name:
                 return role
         raise KeyError(name)
 
 
-_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+KUEUE_GROUP = "kueue.x-k8s.io"
+QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"
+"""The label of a job that waits in a queue of Kueue: the name of the LocalQueue."""
+PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"
+"""The label with the WorkloadPriorityClass, by which Kueue sorts its queues."""
+_MULTIKUEUE = f"{KUEUE_GROUP}/multikueue"
 _V1_GROUP = "kubeflow.org"
 _V1_LABELS = "training.kubeflow.org"
 _V1_RUN_POLICY = MappingProxyType(
@@ -155,9 +170,14 @@ _V1_RUN_POLICY = MappingProxyType(
 )
 _V1_POLICIES = ("Never", "OnFailure", "Always", "ExitCode")
 _V1_LEAVES = (
-    "Pods that ended stay, with log and exit code, until the job is deleted; with clean_pods "
-    "Running those that still ran are deleted, a crash-looping one among them."
+    "Finished pods stay, with log and exit code, until the job is deleted. With clean_pods "
+    "Running, pods that still run are deleted, including those in a crash loop."
 )
+
+
+_OMIT = "Omit it."
+_COUNTED = "Omit it: it follows from the number of replicas."
+_IN_ELASTIC = "Set it in elastic, or in elasticPolicy of a manifest."
 
 
 def _v1(
@@ -195,7 +215,7 @@ _WORKER = Role("Worker", "worker")
 _MPI_LAUNCHER = Role(
     "Launcher", "launcher", pod="{job}-launcher", single=True, needed=True, takes_devices=False
 )
-# Not needed: with runLauncherAsWorker the launcher may be all there is.
+# Not required: with runLauncherAsWorker there may be only a launcher.
 _MPI_WORKER = Role("Worker", "worker", runs_command=False)
 
 PYTORCH_JOB = _v1("PyTorchJob", "pytorchjobs", "pytorchReplicaSpecs", (_MASTER, _WORKER), "pytorch")
@@ -204,6 +224,29 @@ PYTORCH_JOB = PYTORCH_JOB._replace(
     elastic_key="elasticPolicy",
     rendezvous_id="elasticPolicy.rdzvId",
     shared_memory=True,
+    overwritten_env=MappingProxyType(
+        {
+            "MASTER_ADDR": _OMIT,
+            "MASTER_PORT": _OMIT,
+            "RANK": _COUNTED,
+            "WORLD_SIZE": _COUNTED,
+            "PET_MASTER_ADDR": _OMIT,
+            "PET_MASTER_PORT": _OMIT,
+            "PET_NODE_RANK": _COUNTED,
+            "PET_NNODES": _COUNTED,
+            "PET_NPROC_PER_NODE": (
+                "Write elastic=Elastic(nproc_per_node=...), or nprocPerNode in a manifest."
+            ),
+        }
+    ),
+    overwritten_elastic_env=MappingProxyType(
+        {
+            "PET_RDZV_BACKEND": _OMIT,
+            "PET_RDZV_CONF": _IN_ELASTIC,
+            "PET_RDZV_ENDPOINT": _OMIT,
+            "PET_RDZV_ID": _IN_ELASTIC,
+        }
+    ),
 )
 
 TF_JOB = _v1(
@@ -220,7 +263,8 @@ TF_JOB = _v1(
     "tensorflow",
 )
 TF_JOB = TF_JOB._replace(
-    spec_fields=f"{TF_JOB.spec_fields} successPolicy:AllWorkers| enableDynamicWorker:bool"
+    spec_fields=f"{TF_JOB.spec_fields} successPolicy:AllWorkers| enableDynamicWorker:bool",
+    overwritten_env=MappingProxyType({"TF_CONFIG": "Omit it: it lists the replicas of the job."}),
 )
 
 XGBOOST_JOB = _v1(
@@ -229,6 +273,19 @@ XGBOOST_JOB = _v1(
     "xgbReplicaSpecs",
     (_MASTER._replace(needed=True), _WORKER),
     "xgboost",
+)
+
+XGBOOST_JOB = XGBOOST_JOB._replace(
+    overwritten_env=MappingProxyType(
+        {
+            "MASTER_ADDR": _OMIT,
+            "MASTER_PORT": _OMIT,
+            "RANK": _COUNTED,
+            "WORLD_SIZE": _COUNTED,
+            "WORKER_ADDRS": _OMIT,
+            "WORKER_PORT": _OMIT,
+        }
+    )
 )
 
 PADDLE_JOB = _v1(
@@ -241,9 +298,28 @@ PADDLE_JOB = _v1(
 PADDLE_JOB = PADDLE_JOB._replace(
     spec_fields=f"{PADDLE_JOB.spec_fields} elasticPolicy:PaddleElasticPolicy",
     elastic_key="elasticPolicy",
+    overwritten_env=MappingProxyType(
+        {
+            "PADDLE_JOB_ID": _OMIT,
+            "PADDLE_MASTER": _OMIT,
+            "PADDLE_NNODES": _COUNTED,
+            "PADDLE_SERVER_NUM": _COUNTED,
+            "PADDLE_TRAINER_NUM": _COUNTED,
+        }
+    ),
 )
 
 JAX_JOB = _v1("JAXJob", "jaxjobs", "jaxReplicaSpecs", (_WORKER._replace(needed=True),), "jax")
+JAX_JOB = JAX_JOB._replace(
+    overwritten_env=MappingProxyType(
+        {
+            "COORDINATOR_ADDRESS": _OMIT,
+            "COORDINATOR_PORT": _OMIT,
+            "NUM_PROCESSES": _COUNTED,
+            "PROCESS_ID": _COUNTED,
+        }
+    )
+)
 
 MPI_JOB_V1 = _v1(
     "MPIJob",
@@ -258,6 +334,7 @@ MPI_JOB_V1 = MPI_JOB_V1._replace(
         "mainContainer:str"
     ),
     container_needed=False,
+    kueue_takes_it=False,
 )
 
 MPI_JOB_V2 = MPI_JOB_V1._replace(
@@ -277,6 +354,7 @@ MPI_JOB_V2 = MPI_JOB_V1._replace(
         "mpiImplementation:OpenMPI|Intel|MPICH"
     ),
     managers=("kubeflow.org/mpi-operator", _MULTIKUEUE),
+    kueue_takes_it=True,
     restart_policies=("Never", "OnFailure"),
     backoff_counts="pods",
     backoff_default=0,
@@ -284,8 +362,8 @@ MPI_JOB_V2 = MPI_JOB_V1._replace(
     pod_deadline=False,
     status=StatusWords(failed_needs_completion=True),
     leaves=(
-        "The launcher is a batch Job: its pods stay unless it restarts in place (OnFailure) up to "
-        "its limit. A TTL removes the launcher's Job only, never the MPIJob."
+        "The launcher is a batch Job: its pods stay, unless it restarts in place (OnFailure) up to "
+        "its limit. A TTL deletes only the launcher's Job, never the MPIJob."
     ),
 )
 
@@ -345,8 +423,8 @@ TRAIN_JOB = JobKind(
         before_training=("dataset-initializer", "model-initializer"),
     ),
     leaves=(
-        "After a failure the pods are gone, exit codes and logs with them: they are read while "
-        "they live. After success they stay until the TrainJob is deleted."
+        "After a failure the pods are deleted, with their exit codes and logs; these are read "
+        "while the pods exist. After a success pods stay until the TrainJob is deleted."
     ),
 )
 
@@ -356,7 +434,7 @@ BATCH_JOB = JobKind(
     version="v1",
     plural="jobs",
     operator="Kubernetes itself",
-    # A worker is what the author of a single-node job wrote.
+    # The author of a single-node job has written a worker.
     roles=(Role("node", "worker", pod="{job}-{index}", named=False),),
     selectors=Selectors(
         pods="batch.kubernetes.io/job-name={name}",
@@ -386,7 +464,7 @@ BATCH_JOB = JobKind(
     backoff_default=0,
     ttl_default=True,
     status=StatusWords(succeeded="Complete", running="ready pods"),
-    leaves="Pods that ended stay until the Job is deleted, unless they restart in place.",
+    leaves="Finished pods stay until the Job is deleted, unless they restart in place.",
 )
 
 KINDS: tuple[JobKind, ...] = (
@@ -405,7 +483,8 @@ _BY_API = {(row.api_version, row.kind): row for row in KINDS}
 
 
 def find_kind(api_version: object, kind: object) -> JobKind:
-    """The row of a manifest's apiVersion and kind; says which there are if there is none."""
+    """The row of a manifest's apiVersion and kind. Raises UnknownKind, which lists the known
+    ones."""
     found = _BY_API.get((str(api_version), str(kind)))
     if found:
         return found
@@ -415,11 +494,11 @@ def find_kind(api_version: object, kind: object) -> JobKind:
             "apiVersion",
             f"{kind} has another apiVersion",
             value=api_version,
-            advice=f"Write {' or '.join(served)}.",
+            advice=f"Use {' or '.join(served)}.",
         )
     raise UnknownKind(
         "kind",
-        "not a kind that this provider can run",
+        "is not a kind that this provider can run",
         value=kind,
-        advice=f"Known are {', '.join(dict.fromkeys(row.kind for row in KINDS))}.",
+        advice=f"Use one of {', '.join(dict.fromkeys(row.kind for row in KINDS))}.",
     )

@@ -1,8 +1,9 @@
-"""What crosses from the worker to the triggerer and back: orders to watch, and how jobs ended.
+"""What the worker sends to the triggerer and back: orders to watch a job, and outcomes.
 
-Both are stored as JSON, in plain text, and may be read by another version of this package than
-wrote them: reading takes what it knows, has a default for what is missing, and never raises.
-Orders hold names and ids only.
+Both are stored as JSON, in plain text, and may be read by another version of this package than the
+one that wrote them. So reading ignores what it does not know, has a default for everything that is
+missing, and never raises. Orders contain names, ids and texts that Airflow has masked, but no
+secrets.
 """
 
 from __future__ import annotations
@@ -27,37 +28,64 @@ from airflow_kftrain.monitoring.failures import Fault
 from airflow_kftrain.specs.lifecycle import BYTES_A_MINUTE, SHOW_LOGS
 from airflow_kftrain.specs.timeouts import Timeouts
 
-_VERSION = 1
 POLL_INTERVAL = 60.0
+SHOWN_KEY = "kftrain"
+"""The XCom with what people see of a job: its phase, replicas, progress and usage."""
 _USUAL = Timeouts()
-"""One for all orders."""
+"""One object for all orders."""
 _LONGEST = 10.0**9
-"""Seconds: thirty years. What is longer was not meant, and may be more than Python can count."""
+"""Thirty years in seconds. Longer values are mistakes, and Python may not be able to count them."""
+
+
+class MaskedText(NamedTuple):
+    """A text of the manifest of which Airflow has masked a part on the worker."""
+
+    path: str
+    """Below `spec`."""
+    shown: str
+    """As Airflow shows it: `postgres://train:***@db`."""
 
 
 class WatchOrder(NamedTuple):
-    """Which job is to be watched, for whom, and how patiently."""
+    """Which job to watch, for which try, and with which limits."""
 
     job: JobReference
     api_version: str
     connection: str | None = None
-    """Airflow's id of the connection; never what it holds."""
+    """The id of the Airflow connection, never its content."""
     instance: str = ""
-    """Value of the label that marks all jobs of this Airflow; "" where somebody else made it."""
+    """The value of the label that all jobs of this Airflow have; "" for a job that somebody else
+    has created."""
     owner: str = ""
-    """`ti.id` of the try that waits for it; "" where nobody may delete it (a sensor)."""
+    """`ti.id` of the try that waits; "" if nobody may delete the job (a sensor)."""
+    looped: bool = False
+    """Whether its task is in a task loop, for which Airflow returns the state of the latest
+    iteration only."""
     timeouts: Timeouts = _USUAL
     deadline: datetime | None = None
-    """The execution timeout, as a moment."""
-    not_before: datetime | None = None
-    """No event before this moment: Airflow loses one that comes too early."""
+    """The execution timeout, as a point in time."""
     fail_fast: bool = False
     poll_interval: float = POLL_INTERVAL
-    """Seconds between looks where no watch is allowed, and between looks that make sure."""
+    """Seconds between reads if watching is forbidden, and between reads that make sure."""
     show_logs: str = "off"
     bytes_a_minute: int = BYTES_A_MINUTE
+    progress: bool = False
+    """Whether to read the progress that the leader prints."""
+    system_retries: int = 0
+    """How often the job may run again after a disruption."""
+    earlier: tuple[str, ...] = ()
+    """What ended the earlier jobs of this try."""
     ordered: datetime | None = None
-    """When the order was given: a triggerer that starts much later has taken over."""
+    """When the order was written: a triggerer that starts much later has taken over."""
+    masked: tuple[MaskedText, ...] = ()
+    """Where the job contains secrets that this process has not read itself."""
+    cluster: str = ""
+    """The fingerprint of the cluster of the job; "" in an order of an older version."""
+
+    @property
+    def generation(self) -> int:
+        """How often this try has run its job again."""
+        return len(self.earlier)
 
     @property
     def kind(self) -> JobKind:
@@ -65,8 +93,8 @@ class WatchOrder(NamedTuple):
         return find_kind(self.api_version, self.job.kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON, without what has its default."""
-        return {"version": _VERSION, **_what_differs(self)}
+        """As JSON, without fields that have their default."""
+        return _what_differs(self)
 
     @classmethod
     def from_dict(cls, said: object) -> WatchOrder:
@@ -78,14 +106,19 @@ class WatchOrder(NamedTuple):
             connection=_text(fields.get("connection")) or None,
             instance=_text(fields.get("instance")),
             owner=_text(fields.get("owner")),
+            looped=fields.get("looped") is True,
             timeouts=_read_timeouts(fields.get("timeouts")),
             deadline=read_time(fields.get("deadline")),
-            not_before=read_time(fields.get("not_before")),
             fail_fast=fields.get("fail_fast") is True,
             poll_interval=_read_seconds(fields.get("poll_interval")) or POLL_INTERVAL,
             show_logs=_read_show(fields.get("show_logs")),
             bytes_a_minute=_positive(fields.get("bytes_a_minute"), BYTES_A_MINUTE),
+            progress=fields.get("progress") is True,
+            system_retries=_positive(fields.get("system_retries"), 0),
+            earlier=read_texts(fields.get("earlier")),
             ordered=read_time(fields.get("ordered")),
+            masked=read_masked(fields.get("masked")),
+            cluster=_text(fields.get("cluster")),
         )
 
 
@@ -97,48 +130,53 @@ class ReplicaPod(NamedTuple):
     pod: str
     container: str = ""
     leads: bool = False
+    node: str = ""
+    container_id: str = ""
 
 
 class Outcome(NamedTuple):
-    """How the job ended: the one event that a trigger fires."""
+    """How the job ended: the only event that a trigger fires."""
 
     verdict: Verdict
     reason: str = ""
-    """One word, Kubernetes' own where it has one."""
+    """One word: Kubernetes' own if there is one."""
     words: str = ""
     """One sentence for the author."""
     report: str = ""
-    """The whole story, for the task log and the exception; it starts with `words`."""
+    """The whole report, for the task log. It starts with `words`; the exception says only them."""
     phase: Phase | None = None
-    """Of the custom resource; None where it could not be read."""
+    """The phase of the custom resource; None if it could not be read."""
     fault: Fault | None = None
     retryable: bool = True
     exit_code: int | None = None
-    """Of the first real failure."""
+    """The exit code of the first real failure."""
     result: str = ""
-    """What the main container left in its termination message; the operator makes sense of it."""
+    """The termination message of the main container; the operator interprets it."""
     tail: str = ""
     """The end of the leader's log."""
     pods: tuple[ReplicaPod, ...] = ()
     finished: datetime | None = None
+    disruption: str = ""
+    """What has ended the job, if it is to run again in the same try."""
 
     @property
     def story(self) -> str:
-        """All that there is to tell."""
+        """The report, or the one sentence if there is no report."""
         return self.report or self.words
 
     def to_dict(self) -> dict[str, Any]:
-        return {"version": _VERSION, **_what_differs(self)}
+        return _what_differs(self)
 
     @classmethod
     def from_dict(cls, said: object) -> Outcome:
-        """What cannot be read is a failure that a retry may heal, never a success."""
+        """An event that cannot be read is a failure after which a retry may help, never a
+        success."""
         fields = read_mapping(said)
         verdict = _member(Verdict, fields.get("verdict"))
         if verdict in (None, Verdict.WAIT):
             words = (
-                "The trigger's event cannot be read, so that nobody can say how the job ended; it "
-                "may come from another version of airflow-kftrain."
+                "The trigger's event cannot be read, so the result of the job is unknown. The "
+                "event may come from another version of airflow-kftrain."
             )
             phase = _member(Phase, fields.get("phase"))
             return cls(Verdict.FAILED, "UnreadableEvent", words, words, phase, Fault.SYSTEM)
@@ -155,13 +193,26 @@ class Outcome(NamedTuple):
             tail=_text(fields.get("tail")),
             pods=tuple(_read_pod(pod) for pod in read_mappings(fields.get("pods"))),
             finished=read_time(fields.get("finished")),
+            disruption=_text(fields.get("disruption")),
         )
 
 
+def read_masked(said: object) -> tuple[MaskedText, ...]:
+    return tuple(
+        MaskedText(_text(each.get("path")), _text(each.get("shown")))
+        for each in read_mappings(said)
+    )
+
+
+def read_texts(said: object) -> tuple[str, ...]:
+    return tuple(_text(each) for each in said) if isinstance(said, list) else ()
+
+
 def shared_words(order: dict[str, Any]) -> dict[str, Any]:
-    """The same order, as JSON. What thousands of them say alike a process holds once."""
+    """The same order as JSON. Texts that thousands of orders have in common exist once per
+    process."""
     if not isinstance(order, dict):
-        return order  # of another version: for from_dict to make sense of
+        return order  # of another version, so left to from_dict
     return {
         sys.intern(key): shared_words(value)
         if isinstance(value, dict)
@@ -172,7 +223,7 @@ def shared_words(order: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_ALIKE = ("kind", "namespace", "api_version", "connection", "instance")
+_ALIKE = ("kind", "namespace", "api_version", "connection", "instance", "cluster")
 
 
 def _read_pod(said: Mapping[str, Any]) -> ReplicaPod:
@@ -182,6 +233,8 @@ def _read_pod(said: Mapping[str, Any]) -> ReplicaPod:
         pod=_text(said.get("pod")),
         container=_text(said.get("container")),
         leads=said.get("leads") is True,
+        node=_text(said.get("node")),
+        container_id=_text(said.get("container_id")),
     )
 
 
@@ -247,13 +300,13 @@ def _to_json(value: Any) -> Any:
 
 
 def _text(said: object) -> str:
-    """As it would be stored again."""
+    """As it could be stored again."""
     return _storable(read_text(said))
 
 
 def _storable(text: str) -> str:
-    """What is no text to a database or an encoder must not keep an event from being stored: a
-    program may write anything into its log, and PostgreSQL refuses JSON with a NUL in it."""
+    """Makes a text storable: a program may write anything to its log, and PostgreSQL rejects JSON
+    that contains a NUL."""
     if text.isascii() and "\0" not in text:
-        return str(text)  # no copy: a triggerer holds thousands of orders
+        return str(text)  # no copy: a triggerer has thousands of orders
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -1,6 +1,7 @@
-"""Whose job is it, and what may be done with it: labels and annotations -> a decision. Pure.
+"""Which task a job belongs to, and what may be done with it: labels and annotations -> a decision.
+Pure.
 
-No job is ever adopted or deleted but by these rules; manifests/identity.py writes what they read.
+Jobs are adopted and deleted only by these rules; manifests/identity.py writes what they read.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from airflow_kftrain.manifests.identity import (
     CLEARS_ANNOTATION,
     DELIVERED_ANNOTATION,
     DIGEST_ANNOTATION,
+    GENERATION_ANNOTATION,
     OWNER_ANNOTATION,
     PREFIX,
+    REGION_ID_ANNOTATION,
+    REGION_INDEX_ANNOTATION,
     TRY_ANNOTATION,
     UNATTENDED_ANNOTATION,
     Owner,
@@ -26,30 +30,30 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 class Claim(NamedTuple):
-    """What a job says of itself."""
+    """What the labels and annotations of a job say."""
 
     name: str
     uid: str
     resource_version: str
     owner: Owner
-    """With empty fields where the job does not say."""
+    """With empty fields for what the job does not say."""
     digest: str = ""
     delivered: bool = False
-    """Some try has been told how it ended."""
+    """Whether a try has received the end of the job."""
     unattended: bool = False
-    """Its task was not to wait for it: nobody looks after it, and nobody is missing."""
+    """Whether its task does not wait for it: nobody watches it, and that is intended."""
     terminating: bool = False
     created: datetime | None = None
 
 
 class Course(Enum):
-    """What a new try does with a job that is there already."""
+    """What a new try does with an existing job."""
 
     ADOPT = "adopt"
     REPLACE = "replace"
-    """Delete it, and start anew."""
+    """Delete it, and create a new one."""
     LEAVE = "leave"
-    """It is not of this task instance, whatever its labels say: start beside it."""
+    """It belongs to another task instance, whatever its labels say: create a new one beside it."""
 
 
 def read_claim(resource: object) -> Claim:
@@ -73,6 +77,9 @@ def read_claim(resource: object) -> Claim:
             map_index=_number(note(f"{PREFIX}/map-index"), -1),
             try_number=_number(note(TRY_ANNOTATION), 1),
             clears=_number(note(CLEARS_ANNOTATION), 0),
+            region_id=note(REGION_ID_ANNOTATION),
+            region_index=_number(note(REGION_INDEX_ANNOTATION), -1),
+            generation=_number(note(GENERATION_ANNOTATION), 0),
         ),
         digest=note(DIGEST_ANNOTATION),
         delivered=bool(note(DELIVERED_ANNOTATION)),
@@ -83,58 +90,62 @@ def read_claim(resource: object) -> Claim:
 
 
 def settle(claim: Claim, state: JobState, owner: Owner, digest: str, *, reattach: bool) -> Course:
-    """What the try `owner` does with a job that carries the label of its task instance.
+    """What the try `owner` does with a job that has the label of its task instance.
 
-    Adopted is what asks for the same, was not cleared, and whose end nobody was told: a success
-    too, since Airflow may have lost the try that waited for it, and would train twice. A failure is
-    only adopted by the very try that made the job: a retry is there to try anew.
+    It adopts a job that asks for the same, was not cleared, and whose end no try has received. This
+    includes a job that has succeeded: Airflow may have lost the try that waited for it, and would
+    train again. A failed job is adopted only by the try that created it: a retry is meant to try
+    again.
     """
     if claim.owner.identity != owner.identity:
         return Course.LEAVE
     if claim.digest != digest or claim.delivered or claim.terminating:
         return Course.REPLACE
     if claim.owner.ti_id == owner.ti_id:
-        return Course.ADOPT  # the create of this try is repeated, which is no retry
+        # The same try repeats its create call; this is not a retry. But after a disruption it runs
+        # the job again.
+        repeats = claim.owner.generation >= owner.generation
+        return Course.ADOPT if repeats else Course.REPLACE
     if not reattach or claim.owner.clears != owner.clears:
         return Course.REPLACE
     return Course.REPLACE if state.phase in (Phase.FAILED, Phase.GONE) else Course.ADOPT
 
 
 def is_superseded(claim: Claim, owner: Owner, started: datetime | None) -> bool:
-    """Whether the job is a newer try's, so that the try `owner`, which began at `started`, is over
-    without knowing it: its worker was frozen, say. In a run that was deleted and made anew the
-    tries count from 1 again; what is left of the former run is older than they are."""
+    """Whether the job belongs to a newer try. Then the try `owner`, which started at `started`, is
+    over without knowing it: its worker may have been frozen. In a run that was deleted and
+    recreated, tries count from 1 again; jobs of the former run are older than they are."""
     if claim.owner.identity != owner.identity or claim.owner.try_number <= owner.try_number:
         return False
     return started is not None and claim.created is not None and claim.created >= started
 
 
 def may_kill(claim: Claim, state: JobState, uid: str, owner: str) -> bool:
-    """Whether the try `owner` may delete the job because its task was ended from outside. The
-    task's own state has to be asked before (watching/ending.py does)."""
+    """Whether the try `owner` may delete the job because its task was ended from outside. Read the
+    state of the task before, as watching/ending.py does."""
     same = bool(uid and owner) and claim.uid == uid and claim.owner.ti_id == owner
     return same and not claim.terminating and not state.phase.is_final
 
 
 class TaskState(NamedTuple):
-    """What Airflow says of a task instance; a lookup that fails has none of these."""
+    """What Airflow says about a task instance. If reading it fails, there is no TaskState."""
 
     exists: bool
     state: str | None = None
 
 
-# All others may still come to the job, or are of an Airflow that is newer than this list.
-_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+# Tasks in all other states may still need the job; or the state is one of a newer Airflow.
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 def is_orphan(claim: Claim, state: JobState, task: TaskState) -> bool:
-    """Whether nobody will ever look after a job again: it lives, and its task has ended, or is
-    there no more. A task without a state may start at any moment, and settle it then."""
+    """Whether nobody will ever need the job: it is unfinished, and its task has ended or no longer
+    exists. A task without a state may start at any moment, and decide then."""
     if not claim.owner.ti_id or claim.unattended:
         return False
     if claim.terminating or state.phase.is_final:
         return False
-    return not task.exists or task.state in _ENDED
+    return not task.exists or task.state in ENDED
 
 
 def _number(text: str, default: int) -> int:

@@ -1,1 +1,1 @@
-"""What this package costs, beside what people use today. `make bench` prints it."""
+"""What this package costs, compared with what people use today. `make bench` measures it."""

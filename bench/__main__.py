@@ -1,6 +1,6 @@
 """python -m bench [--quick] [--part NAME ...]: runs the parts, prints a table, writes the page.
 
-It fails when a part breaks, never for a figure.
+It fails if a part breaks, never because of a figure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # parts are ended, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # parts are stopped, too
     names = [name for name in PARTS if name in (given.part or PARTS)]
     ran = [run_part(name, quick=given.quick) for name in names]
     broken = [each for each in ran if each.failure]
@@ -59,7 +59,7 @@ def write_json(ran: Sequence[Ran], machine: page.Machine, *, quick: bool) -> Non
 
 
 def plots_without_figures(ran: Sequence[Ran]) -> list[str]:
-    """A figure may have got another name."""
+    """The name of a figure may have changed."""
     figures = [figure for each in ran for figure in each.figures]
     return [plot.file for plot in PLOTS if not plot.figures(figures)]
 

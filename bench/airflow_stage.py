@@ -1,7 +1,7 @@
 """A real Airflow on SQLite, an embedded cluster that this process runs, and what happens there.
 
-Times of tasks are Airflow's own, from its database. Those of jobs are when a watch tells of them,
-milliseconds after the server has written them: the times in the jobs have no fractions.
+Times of tasks are Airflow's own, from its database. Times of jobs are those when a watch reports
+them, milliseconds after the server has written them: the times in the jobs have no fractions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_kftrain.local.agent.agent import state_folder
-from airflow_kftrain.local.agent.machine import Settings
-from airflow_kftrain.local.api_client import ApiClient, read_kubeconfig
-from airflow_kftrain.local.cluster import LocalCluster
 from bench.figures import OURS, say
 from bench.tls_front import TlsFront
+from kftrain_local.agent.agent import state_folder
+from kftrain_local.agent.machine import Settings
+from kftrain_local.api_client import ApiClient, read_kubeconfig
+from kftrain_local.cluster import LocalCluster
 from tests.e2e.breakable import BreakableAirflow
 
 Object = dict[str, Any]
@@ -34,9 +34,9 @@ class Operator(NamedTuple):
     who: str
     dag: str
     jobs: str
-    """Where the API has them."""
+    """The path of the collection in the API."""
     interval: float = 0.0
-    """Seconds between two looks at a job."""
+    """Seconds between two reads of a job."""
 
 
 _BATCH_JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -47,17 +47,17 @@ OUR_OWN = Operator(OURS, "ours", _PYTORCH_JOBS)
 
 
 class Task:
-    """A run of a DAG with one task, and when what happened. Its job goes on until the gate, a
-    file, is there."""
+    """A run of a DAG with one task, and when things happened. Its job continues until the gate, a
+    file, exists."""
 
     def __init__(self, operator: Operator, run: str, gate: Path) -> None:
         self.operator = operator
         self.run = run
         self.gate = gate
         self.job: Object = {}
-        """As it was last seen before its end."""
+        """The last state before its end."""
         self.row: Object = {}
-        """As Airflow's database had it when it was deferred, with its trigger."""
+        """The row in Airflow's database when it was deferred, with its trigger."""
         self.queued = self.submitted = self.deferred = self.ended = self.succeeded = 0.0
 
     def see(self, job: Object) -> None:
@@ -75,8 +75,7 @@ class Stage:
     def __init__(self) -> None:
         self.tasks: list[Task] = []
 
-    async def open(self, folder: Path, ending: AsyncExitStack, heartbeat: int) -> None:
-        """`heartbeat`: Airflow's [workers] min_heartbeat_interval."""
+    async def open(self, folder: Path, ending: AsyncExitStack) -> None:
         self._gates = folder / "gates"
         self._gates.mkdir()
         state = ending.enter_context(state_folder(folder / "state"))
@@ -86,16 +85,15 @@ class Stage:
         await ending.enter_async_context(self.api)
         watches = (self._watch(path) for path in (_BATCH_JOBS, _PYTORCH_JOBS))
         for work in (cluster.run_until(asyncio.Event()), *watches):
-            # What fails there shows itself by what fails for want of it.
+            # A failure there shows itself by what is missing later.
             ending.callback(asyncio.create_task(work).cancel)
-        # All that Airflow asks the cluster goes through it, where it is counted.
+        # All requests of Airflow to the cluster go through it, and are counted.
         self._front = TlsFront(cluster.kubeconfig, folder / "tls")
         await ending.enter_async_context(self._front)
         extra = {"kube_config_path": str(self._front.kubeconfig), "namespace": "default"}
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
         settings = {
             "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection,
-            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": str(heartbeat),
             "PYTHONPATH": str(_ROOT),
         }
         self.airflow = BreakableAirflow(state, _ROOT / "bench" / "dags", settings, say)
@@ -119,26 +117,42 @@ class Stage:
     # ----- tasks
 
     async def submit(self, operator: Operator, number: int) -> Task:
-        """Until it is deferred."""
-        run = f"{operator.dag}-{number}"
-        task = Task(operator, run, self._gates / run)
-        self.tasks.append(task)
-        await self.start(operator.dag, run, gate=str(task.gate))
+        """Returns when it is deferred."""
+        task = self._task(operator, f"{operator.dag}-{number}")
+        await self._start(task)
 
         async def is_deferred() -> bool:
             task.row = await self._row(task)
             return bool(task.row["state"] == "deferred")
 
-        await until(is_deferred, f"{run} is deferred")
+        await until(is_deferred, f"{task.run} is deferred")
         task.queued = _moment(task.row["queued_dttm"])
         task.deferred = _moment(task.row["created_date"])
         return task
 
     async def end(self, task: Task, moment: float) -> None:
-        """At this moment; until it is a success."""
+        """Ends the job now. Returns when the task has succeeded."""
         await asyncio.sleep(moment - time.time())
         task.gate.touch()
+        await self._until_success(task)
 
+    async def run_short(self, operator: Operator, number: int) -> Task:
+        """Runs a task whose job ends as soon as it runs. Returns when the task has succeeded."""
+        task = self._task(operator, f"{operator.dag}-short-{number}")
+        task.gate.touch()
+        await self._start(task)
+        await self._until_success(task)
+        return task
+
+    def _task(self, operator: Operator, run: str) -> Task:
+        task = Task(operator, run, self._gates / run)
+        self.tasks.append(task)
+        return task
+
+    async def _start(self, task: Task) -> None:
+        await self.start(task.operator.dag, task.run, gate=str(task.gate))
+
+    async def _until_success(self, task: Task) -> None:
         async def is_success() -> bool:
             row = await self._row(task)
             task.succeeded = _moment(row["end_date"])
@@ -163,7 +177,7 @@ class Stage:
     # ----- the triggerer
 
     async def fresh_triggerer(self) -> None:
-        """One that has run no trigger yet. Those that there are vanish."""
+        """Starts a triggerer that has run no trigger yet. Existing triggers are removed."""
         job = "SELECT max(id) AS id FROM job WHERE job_type = 'TriggererJob'"
         before = await self.rows(job)
         await self.airflow.kill("triggerer")
@@ -182,19 +196,19 @@ class Stage:
         await until(is_there, "there is another triggerer")
 
     def memory(self) -> float:
-        """MiB of the triggerer and of the process in which it runs triggers; what they share is
+        """MiB of the triggerer and of the process in which it runs triggers; shared memory is
         counted once (PSS)."""
         return sum(map(_pss, self.airflow.members("triggerer"))) / 1024
 
     @property
     def requests(self) -> int:
-        """That Airflow has made to the cluster."""
+        """The requests of Airflow to the cluster."""
         return self._front.requests
 
     async def has_made(self, requests: int) -> bool:
         return self.requests >= requests
 
-    # ----- Airflow's database, past the API server, which on SQLite has enough to do
+    # ----- Airflow's database, without the API server, which is busy enough on SQLite
 
     async def rows(self, query: str, *given: object) -> list[Object]:
         def read() -> list[Object]:
@@ -235,7 +249,7 @@ def _moment(stored: str | None) -> float:
 
 
 def _pss(pid: int) -> int:
-    """KiB."""
+    """In KiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("Pss:")).split()[1])
 

@@ -1,8 +1,8 @@
-"""From the moment at which a job's end is written to the event of its trigger.
+"""The time from the moment when the end of a job is written to the event of its trigger.
 
-A thousand jobs run, ten a second end: ours, the peer's at its default, and every 4 s. Then ours
-with its watches cut in the moment when jobs end. The ends of all repetitions are counted together:
-a percentile of some dozens says little.
+A thousand jobs run, and ten end per second. This measures our trigger, the peer's with its default
+interval, and the peer's with 4 s; then our trigger while its watches are cut just when jobs end.
+The ends of all repetitions are counted together: a percentile of a few dozen values says little.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from bench.fleet import (
 )
 
 OFTEN = Setting(4.0)
-"""More would be better for the peer, but a thousand that poll have to share one core."""
+"""More would be better for the peer, but a thousand triggers that poll have to share one core."""
 ENDS_A_SECOND = 10.0
 CUT_SECONDS = 2.0
-"""In which jobs end after a cut."""
+"""The seconds in which jobs end after a cut."""
 CUTS = 2
-"""A repetition."""
+"""Per repetition."""
 _STARTS_A_SECOND = 500.0
 _HOLDS = 6.0
-"""After so long a watch counts as one that works."""
+"""A watch that lasts this long counts as one that works."""
 
 
 async def ends(task: Task, turns: Turns) -> dict[str, Any]:
@@ -73,7 +73,7 @@ async def _cut(server: Server, fleet: Fleet, size: Size) -> list[float]:
 
 
 async def _end(server: Server, fleet: Fleet, jobs: int) -> list[float]:
-    """Seconds of each; of one that failed there are none."""
+    """The seconds of each job; a job whose trigger failed has none."""
     written = await server.do("end", jobs=jobs, rate=ENDS_A_SECOND)
     assert await until(lambda: written.keys() <= fleet.ended.keys()), "some triggers never fired"
     fired = written.keys() - fleet.failed.keys()
@@ -82,7 +82,7 @@ async def _end(server: Server, fleet: Fleet, jobs: int) -> list[float]:
 
 def measure(size: Size) -> Iterator[Figure]:
     jobs = min(1000, size.jobs[-1])
-    # The peer's takes a good part of a core then, and would be in the way of the others.
+    # The peer's trigger needs much of a core then, and would disturb the others.
     waves = [[WE, peer(size)], *([[OFTEN]] if peer(size) == PEER else [])]
     for settings in waves:
         say(f"ends: {' and '.join(each.who for each in settings)}")

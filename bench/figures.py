@@ -1,8 +1,8 @@
-"""What a part of the bench gives, and how much of it is measured.
+"""What a part of the bench returns, and how much it measures.
 
-A part is a module with `measure(size)`, which ends with `if __name__ == "__main__": run(measure)`.
-Each runs in a process of its own, so that none carries what another has loaded, and writes its
-figures to stdout, a line of JSON each; what goes on goes to stderr.
+A part is a module with `measure(size)`, and ends with `if __name__ == "__main__": run(measure)`.
+Each runs in a process of its own, so that none contains what another has loaded. It writes its
+figures to stdout, one line of JSON each, and messages to stderr.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class Size(NamedTuple):
     repetitions: int
     jobs: tuple[int, ...]
     seconds: float
-    """That a rate is counted for, each time."""
+    """Over which a rate is counted, each time."""
 
 
 FULL = Size(repetitions=5, jobs=(1, 100, 1_000, 10_000), seconds=12.0)
 QUICK = Size(repetitions=1, jobs=(1, 100), seconds=2.0)
-"""Whether it works still: its figures mean nothing."""
+"""Only checks that it still works: its figures mean nothing."""
 
 
 class Figure(NamedTuple):
     name: str
     unit: str
     values: tuple[float, ...]
-    """One a repetition."""
+    """One value per repetition."""
     who: str = OURS
     """Ours, or a peer with its setting: "KubernetesJobTrigger, every 10 s"."""
     jobs: int = 0
-    """At how many of them; 0 where that means nothing."""
+    """The number of jobs; 0 if it does not matter."""
     goal: float | None = None
-    """At most."""
+    """The most that is acceptable."""
     note: str = ""
-    """Why there is no value, or what has to be known to read it."""
+    """Why there is no value, or what a reader has to know."""
 
     @property
     def median(self) -> float:
@@ -64,7 +64,7 @@ def run(measure: Measure) -> None:
 
 
 def results() -> TextIO:
-    """Stdout, for what was found alone: what libraries print there goes to stderr from now on."""
+    """Reserves stdout for the results: what libraries print goes to stderr from now on."""
     found = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return found
@@ -83,6 +83,6 @@ def say(text: str) -> None:
 
 
 def share(values: Iterable[float], percent: float) -> float:
-    """The percentile; 100 is the largest."""
+    """The percentile; 100 is the maximum."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]

@@ -1,7 +1,7 @@
 """Triggers as a triggerer runs them: tasks of one event loop, in a process of its own.
 
-A process of triggers starts the stand-in server that it asks, so that several may be measured at
-once. It says what it has found in one line of JSON.
+A process of triggers starts its own stand-in server, so that several can be measured at the same
+time. It prints its results as one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ from bench.objects import INSTANCE, Name
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
+    from airflow_kftrain.messages import WatchOrder
+
 ROOT = Path(__file__).resolve().parent.parent
 CONNECTION = "bench"
 OF_A_TURN = "CPU of a turn of the loop, without full collections"
-BY_THE_CLOCK = "whatever else the machine had to do meanwhile counts, too"
+BY_THE_CLOCK = "includes other load on the machine"
 _CHILD = "--child"
 _ENDING = 10.0
-"""Seconds that children have to end in, all of them together."""
+"""Seconds for all child processes together to end."""
 
 
 class Setting(NamedTuple):
-    """Whose triggers."""
+    """Which triggers."""
 
     poll_seconds: float | None = None
-    """None: ours, which do not poll."""
+    """None for our triggers, which do not poll."""
 
     @property
     def who(self) -> str:
@@ -54,11 +56,11 @@ class Setting(NamedTuple):
 
 WE = Setting()
 PEER = Setting(10.0)
-"""Its default."""
+"""The peer's default."""
 
 
 def peer(size: Size) -> Setting:
-    """In a quick run, one that polls in it, too."""
+    """The peer. In a quick run it also polls within the window."""
     return min(PEER, Setting(size.seconds))
 
 
@@ -66,7 +68,7 @@ def peer(size: Size) -> Setting:
 
 
 class Task(NamedTuple):
-    """For a process of its own."""
+    """A task for a process of its own."""
 
     name: str
     setting: Setting
@@ -75,7 +77,7 @@ class Task(NamedTuple):
 
 
 def together(module: str, tasks: Iterable[Task]) -> list[Any]:
-    """What each has found, all of them at work at the same time."""
+    """The results of all tasks, which run at the same time."""
     started: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as home:
         environment = {
@@ -107,7 +109,7 @@ def _said(module: str, child: subprocess.Popen[str]) -> Any:
 
 
 def _end(started: Iterable[subprocess.Popen[str]]) -> None:
-    """Those that are at work still: one has failed, or somebody has no more patience."""
+    """Ends the tasks that are still running: one has failed, or the time is up."""
     left = [child for child in started if child.poll() is None]
     for child in left:
         child.send_signal(signal.SIGINT)
@@ -124,7 +126,7 @@ Work = Callable[[Task, "Turns"], Coroutine[Any, Any, Any]]
 
 
 def main(work: Work, measure: Measure) -> None:
-    """Of a part that measures in processes of its own, which run the same file."""
+    """The main function of a part whose processes run the same file."""
     if _CHILD in sys.argv:
         _work_as_child(work)
     else:
@@ -141,8 +143,8 @@ def _work_as_child(work: Work) -> None:
     try:
         found = loop.run_until_complete(work(task, turns))
     except KeyboardInterrupt:
-        # At once: each of thousands of triggers would tell that it was still at work. The server
-        # ends when it hears nothing more.
+        # At once: otherwise thousands of triggers would each report that they are still running.
+        # The server ends when its stdin closes.
         os._exit(130)
     with out:
         json.dump(found, out)
@@ -159,11 +161,11 @@ async def _end_all() -> None:
 
 
 class Turns:
-    """Milliseconds of CPU that each turn of a loop takes: for so long nothing else in it has its
-    turn. CPU of its thread, since what else runs on the machine is not to be counted.
+    """Milliseconds of CPU in each turn of a loop: for so long nothing else in the loop can run. It
+    is the CPU time of the loop's thread, so other load on the machine is not counted.
 
-    So it does not see a turn that waits, for a file, a lock or another thread; `longest` does, by
-    the clock, and counts all else that the machine had to do meanwhile.
+    So it misses a turn that waits for a file, a lock or another thread. `longest` includes these:
+    it is measured by the clock, which also counts other load.
     """
 
     def __init__(self) -> None:
@@ -178,8 +180,8 @@ class Turns:
         """By the clock."""
         self.all = array("d")
         self.without_full = array("d")
-        """Without full collections: those look through all that Airflow has imported, in whichever
-        turn they happen to come."""
+        """Without full garbage collections: these look through everything that Airflow has
+        imported, in whichever turn they happen."""
         gc.callbacks.append(self._collected)
 
     def clear(self) -> None:
@@ -210,15 +212,16 @@ class Turns:
 
 
 class Server:
-    """The stand-in, as its client sees it."""
+    """The stand-in server, as its client sees it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
-    async def start(cls, jobs: int) -> Server:
+    async def start(cls, jobs: int, carried: int = 0) -> Server:
+        """`carried`: bytes of what each template of a job has in an annotation."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.standin", str(jobs)),
+            *(sys.executable, "-m", "bench.standin", str(jobs), str(carried)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -244,31 +247,47 @@ class Server:
         await self._process.wait()
 
 
+async def a_minute(server: Server, seconds: float) -> dict[str, float]:
+    """What a minute costs, by the seconds that follow."""
+    before, cpu, began = await server.do("read"), time.process_time(), time.monotonic()
+    await asyncio.sleep(seconds)
+    times = 60 / (time.monotonic() - began)
+    cpu = time.process_time() - cpu
+    after = await server.do("read")
+    calls, answered = (after[key] - before[key] for key in ("requests", "bytes answered"))
+    found = {"calls": calls, "bytes": answered / (1 << 20), "cpu": cpu}
+    return {f"{name} a minute": times * value for name, value in found.items()}
+
+
 # ----- the triggers
 
 
+def order_for(job: Name) -> WatchOrder:
+    from airflow_kftrain.kinds import JobReference
+    from airflow_kftrain.messages import WatchOrder
+
+    now = datetime.now(timezone.utc)
+    return WatchOrder(
+        JobReference("PyTorchJob", "default", job.name, job.uid),
+        "kubeflow.org/v1",
+        connection=CONNECTION,
+        instance=INSTANCE,
+        owner=job.owner.ti_id,
+        deadline=now + timedelta(days=1),
+        ordered=now,
+    )
+
+
 def trigger_for(setting: Setting, job: Name) -> BaseTrigger:
-    """As a triggerer has it: from JSON."""
+    """As a triggerer creates it: from JSON."""
     if setting.poll_seconds is None:
-        from airflow_kftrain.kinds import JobReference
-        from airflow_kftrain.messages import WatchOrder
         from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 
-        now = datetime.now(timezone.utc)
-        order = WatchOrder(
-            JobReference("PyTorchJob", "default", job.name, job.uid),
-            "kubeflow.org/v1",
-            connection=CONNECTION,
-            instance=INSTANCE,
-            owner=job.owner.ti_id,
-            deadline=now + timedelta(days=1),
-            not_before=now,  # the operator says some seconds more, but nothing is to be waited for
-            ordered=now,
-        )
-        return TrainingJobTrigger(**json.loads(json.dumps({"order": order.to_dict()})))
+        said = {"order": order_for(job).to_dict()}
+        return TrainingJobTrigger(**json.loads(json.dumps(said)))
     from airflow.providers.cncf.kubernetes.triggers.job import KubernetesJobTrigger
 
-    said = {
+    polling = {
         "job_name": job.name,
         "job_namespace": "default",
         "pod_names": [f"{job.name}-0"],
@@ -278,30 +297,30 @@ def trigger_for(setting: Setting, job: Name) -> BaseTrigger:
         "poll_interval": setting.poll_seconds,
         "get_logs": False,
     }
-    return KubernetesJobTrigger(**json.loads(json.dumps(said)))
+    return KubernetesJobTrigger(**json.loads(json.dumps(polling)))
 
 
 class Fleet:
-    """Triggers at work, one a job."""
+    """Running triggers, one per job."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._tasks: list[asyncio.Task[None]] = []
         self.ended: dict[str, float] = {}
-        """When, one way or the other, by the clock that all processes have."""
+        """When each has ended, by the clock that all processes share."""
         self.failed: dict[str, str] = {}
-        """Why, those of them that did not tell of a success."""
+        """Why, for those that did not report a success."""
 
     @property
     def started(self) -> int:
         return len(self._tasks)
 
     async def start(self, jobs: int, rate: float) -> None:
-        """So many a second."""
+        """So many per second."""
         began = time.monotonic()
         for number in range(jobs):
             late = began + number / rate - time.monotonic()
-            # A triggerer, too, lets all others have their turn between two.
+            # A triggerer also yields between two triggers.
             await asyncio.sleep(late if late > 0.05 else 0)
             self._tasks.append(asyncio.create_task(self._run(Name(number))))
 
@@ -330,7 +349,7 @@ class Fleet:
 
 
 async def first_client(setting: Setting) -> None:
-    """What the first trigger of a triggerer pays for all: imports, and for ours the client."""
+    """The cost of the first trigger of a triggerer: imports and, for ours, the client."""
     await asyncio.to_thread(trigger_for, setting, Name(0))
     if setting.poll_seconds is None:
         from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
@@ -340,7 +359,7 @@ async def first_client(setting: Setting) -> None:
 
 
 async def until(seen: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Whether it came to be; nobody would set an event."""
+    """Whether the condition became true. It is polled, since there is no event for it."""
     end = time.monotonic() + seconds
     while not seen():
         if time.monotonic() > end:
@@ -350,7 +369,7 @@ async def until(seen: Callable[[], bool], seconds: float = 120.0) -> bool:
 
 
 def are_synced() -> bool:
-    """Whether all of our feeds know their jobs."""
+    """Whether all our feeds know their jobs."""
     from airflow_kftrain.watching import feeds
 
     found = feeds.hub_of(CONNECTION)._feeds.values()
@@ -359,7 +378,7 @@ def are_synced() -> bool:
 
 @contextmanager
 def hurried(times: float) -> Iterator[None]:
-    """What our engine does now and then it does so many times as often: an hour in some minutes."""
+    """Speeds up the periodic work of our engine by this factor: an hour takes minutes."""
     from airflow_kftrain.watching import pods, streams, survey
 
     waits: list[tuple[Any, str]] = [

@@ -1,5 +1,5 @@
-"""Work in a process of its own that has what this one has loaded, as Airflow's workers and
-DAG-processor work: they fork."""
+"""Runs work in a forked process that has everything loaded that this one has, like Airflow's
+workers and its DAG processor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 def processes(count: int) -> ProcessPoolExecutor:
-    """All of them are forked at the first call, before it starts a thread."""
+    """All are forked at the first call, before it starts a thread."""
     return ProcessPoolExecutor(count, mp_context=get_context("fork"))
 
 
 def forked(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What it returns, from a process that ends then."""
+    """The result, from a process that then ends."""
     with processes(1) as alone:
         return alone.submit(work, *args, **kwargs).result()

@@ -1,4 +1,5 @@
-"""The embedded cluster: how soon it is there, what it costs while it idles, what it carries."""
+"""How fast the embedded cluster starts, what it costs while it is idle, and how much load it can
+take."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airflow_kftrain.local.api_client import ApiClient, core, read_kubeconfig
 from bench.figures import Figure, Size, run, say
+from kftrain_local.api_client import ApiClient, core, read_kubeconfig
 from tests.cluster.jobs import pytorch_job
 from tests.programs import ALL_REDUCE
 
@@ -76,7 +77,7 @@ async def _watching(api: ApiClient, pid: int, size: Size) -> AsyncIterator[Figur
             listed.add(number)
 
     watches = [asyncio.create_task(watch(number)) for number in range(count)]
-    # They are open when opening them costs nothing any more.
+    # All watches are open when opening them costs no more CPU.
     before = -1.0
     while len(listed) < count or cpu_seconds(pid) - before > 0.02:
         before = cpu_seconds(pid)
@@ -161,14 +162,14 @@ async def _list(api: ApiClient, path: str, count: int) -> None:
 
 
 async def timed(work: Awaitable[Any]) -> float:
-    """Seconds."""
+    """In seconds."""
     began = time.monotonic()
     await work
     return time.monotonic() - began
 
 
 async def all_of(count: int, work: Callable[[int], Awaitable[Any]]) -> None:
-    """Some at once, as several clients would."""
+    """Several at once, like several clients."""
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:

@@ -1,6 +1,6 @@
 """The objects of the stand-in server: jobs about as large as real ones, as JSON.
 
-Each job is there twice, as a PyTorchJob for us and as a batch Job of as many bytes for the peer.
+Each job exists twice: as a PyTorchJob for us, and as a batch Job of the same size for the peer.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import uuid
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
+from airflow_kftrain.manifests.code import CODE_ANNOTATION
 from airflow_kftrain.manifests.identity import Owner, owner_annotations, owner_labels
 
 INSTANCE = "bench"
 ITEM, BATCH = "pytorchjobs", "jobs"
-"""Plurals."""
+"""The plurals of the kinds."""
 
 _STARTED = f"{datetime.now(timezone.utc) - timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
 _ENV = [{"name": f"VARIABLE_{each}", "value": "x" * 40} for each in range(20)]
@@ -23,7 +24,7 @@ _WORKERS = 4
 
 
 class Name(NamedTuple):
-    """Of a job: by it the server and its clients know the same."""
+    """The name of a job: the server and its clients derive it in the same way."""
 
     number: int
 
@@ -42,9 +43,10 @@ class Name(NamedTuple):
 
 
 class Job:
-    """One that runs, until it is written otherwise."""
+    """A running job, until it is changed."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, carried: int = 0) -> None:
+        self._carried = carried
         self.name, self.uid, self.owner = (each := Name(number)).name, each.uid, each.owner
         self.write("Running", number + 1)
 
@@ -60,17 +62,17 @@ class Job:
             "labels": owner_labels(self.owner),
             "annotations": owner_annotations(self.owner),
         }
-        self.body = _bytes(_pytorch_job(metadata, phase))
+        self.body = _bytes(_pytorch_job(metadata, phase, self._carried))
         batch = _batch_job(metadata, phase)
         missing = len(self.body) - len(_bytes(batch))
-        # As one text, which is read faster than so many fields.
+        # As one string, which is parsed faster than so many fields.
         batch["spec"]["template"]["metadata"]["annotations"]["padding"] = "x" * missing
         self.batch = _bytes(batch)
         assert len(self.batch) == len(self.body)
 
 
 def pods_of(job: Job, version: int) -> bytes:
-    """As they are when the job has ended: all of them are there."""
+    """The pods of a job that has ended: all of them exist."""
     roles = ["master-0", *(f"worker-{number}" for number in range(_WORKERS))]
     items = [_pod(job, role) for role in roles]
     metadata = {"resourceVersion": str(version)}
@@ -85,8 +87,11 @@ def _container(name: str) -> dict[str, Any]:
     return {"name": name, "image": "registry/train:1.4", "command": ["train"], "env": _ENV}
 
 
-def _pytorch_job(metadata: dict[str, Any], phase: str) -> dict[str, Any]:
-    role = {"restartPolicy": "Never", "template": {"spec": {"containers": [_container("pytorch")]}}}
+def _pytorch_job(metadata: dict[str, Any], phase: str, carried: int) -> dict[str, Any]:
+    template: dict[str, Any] = {"spec": {"containers": [_container("pytorch")]}}
+    if carried:
+        template["metadata"] = {"annotations": {CODE_ANNOTATION: "x" * carried}}
+    role = {"restartPolicy": "Never", "template": template}
     roles = {"Master": {"replicas": 1, **role}, "Worker": {"replicas": _WORKERS, **role}}
     return {
         "apiVersion": "kubeflow.org/v1",

@@ -28,43 +28,44 @@ PACKAGES = (
 _HEAD = """\
 # Performance
 
-What the package costs, beside what people use today: `KubernetesJobTrigger` and
-`KubernetesJobOperator` of Airflow's own provider, each as it is by default and, where it has a
-setting that helps it, with its best one. `make bench` measures everything in one run on one machine
-and writes this page.
+What the package costs, compared with `KubernetesJobTrigger` and `KubernetesJobOperator` of
+Airflow's own provider. Each of these is measured with its default settings and, if a setting makes
+it better, with its best one. `make bench` measures everything in one run on one machine and writes
+this page.
 """
 
 _HOW = """\
 * A cell is the median of at least {repetitions} repetitions, with the least and the most in
-  brackets. One number alone is the same in every repetition, or was counted once. What a process
-  loads and makes once is over before the first repetition, unless a figure is about that.
-* Each part runs in a process of its own. What is compared has servers that are alike, the same
-  machine and the same run.
-* The API server is the [embedded cluster](local-cluster.md) or, where thousands of watches and TLS
-  matter, a lean stand-in for one: it answers faster than a real one, to all of them.
-* Trust ratios between columns, not milliseconds: other machines have others.
-* A goal is what this project wants to reach, and is about its own figures only.
+  brackets. A single number is the same in every repetition, or was counted once. What a process
+  loads and creates once is done before the first repetition, unless a figure is about that.
+* Each part runs in a process of its own. Everything that is compared uses identical servers, the
+  same machine and the same run.
+* The API server is the [embedded cluster](local-cluster.md) or, for thousands of watches and TLS, a
+  minimal stand-in. It answers faster than a real one, to all clients alike.
+* Trust ratios between columns, not milliseconds: those differ between machines.
+* A goal is what this project wants to reach. Goals apply to its own figures only.
 """
 
 _NOT = """\
 ## What is not measured
 
-* A real API server and a network: what they take comes on top, for all alike.
-* Training: it does not know who has started it.
-* Airflow's own database, scheduler and API server under load, except where a real Airflow runs.
-* Other kinds of jobs than PyTorchJob: they take the same way through the code.
-* Other providers' operators of training jobs.
+* A real API server and a network: they add time, to all alike.
+* The training itself: it does not depend on what has started it.
+* Airflow's own database, scheduler and API server under load, except in the part with a real
+  Airflow.
+* Other kinds of jobs than PyTorchJob: they use the same code.
+* Operators of training jobs in other providers.
 
 ## To measure it yourself
 
 ```
-make bench                              # everything; 25 minutes on two cores that do nothing else
-make bench QUICK=1                      # whether it works; its figures mean nothing
+make bench                              # everything; 25 minutes on two otherwise idle cores
+make bench QUICK=1                      # only checks that it works; its figures mean nothing
 .venv/bin/python -m bench --part imports --part submit
 ```
 
-The figures are also in `build/bench.json`, each with all its values. Only a full run in which
-nothing broke writes this page; others write it into `build`.
+The figures are also in `build/bench.json`, each with all its values. Only a full run without errors
+writes this page; other runs write it into `build`.
 """
 
 
@@ -89,11 +90,11 @@ def this_machine() -> Machine:
     )
 
 
-# Which figure is the worst
+# The worst figure
 
 
 def ratio(figure: Figure) -> float:
-    """Of the goal, of a figure that has one: more than 1 is missed."""
+    """How much of the goal a figure has used up; more than 1 is missed."""
     assert figure.goal is not None
     if figure.goal == 0:
         return math.inf if figure.median > 0 else 0.0
@@ -101,13 +102,13 @@ def ratio(figure: Figure) -> float:
 
 
 def ranked(figures: Iterable[Figure]) -> list[Figure]:
-    """Those with a goal, the worst first."""
+    """The figures with a goal, the worst first."""
     judged = [each for each in figures if each.goal is not None and each.values]
     return sorted(judged, key=ratio, reverse=True)
 
 
 def surpassed(figures: Sequence[Figure]) -> list[tuple[Figure, Figure]]:
-    """Ours that cost more than a peer's, and the least of theirs."""
+    """Our figures that are higher than a peer's, with the lowest of the peers."""
     found = []
     for ours in figures:
         if ours.who == OURS and ours.values:
@@ -147,7 +148,7 @@ def _lines(parts: Sequence[Ran], machine: Machine) -> Iterator[str]:
     yield _HOW.format(repetitions=FULL.repetitions)
     yield from ("## The worst figure first", "")
     yield from _worst_first(ranked(figures))
-    yield from ("", "## Where others cost less", "")
+    yield from ("", "## Figures where others cost less", "")
     yield from _cost_less(surpassed(figures))
     left = list(PLOTS)
     for part in parts:
@@ -201,7 +202,7 @@ def _jobs(figure: Figure) -> str:
 
 
 def printed(figures: Sequence[Figure]) -> Iterator[str]:
-    """Those with goals first, the worst of them on top; then the others, as they came."""
+    """Figures with goals first, the worst at the top; then the others in their order."""
     judged = ranked(figures)
     yield f"{'median':>10} {'least':>10} {'most':>10} {'unit':<6} {'goal':>8}         figure"
     for figure in [*judged, *(each for each in figures if each not in judged)]:

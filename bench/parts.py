@@ -1,5 +1,4 @@
-"""The parts of the bench, and how one is run: in a process of its own, with an Airflow home to be
-thrown away."""
+"""The parts of the bench, each run in a process of its own, with a temporary Airflow home."""
 
 from __future__ import annotations
 
@@ -27,25 +26,27 @@ PARTS = {
     "submit": "Submitting",
     "imports": "Imports and DAG files",
     "manifests": "Manifests and statuses",
+    "functions": "Functions as jobs",
+    "progress": "Progress of running jobs",
     "real_airflow": "In a real Airflow",
     "local_cluster": "The embedded cluster",
 }
-"""Modules, and their titles."""
+"""The modules and their titles."""
 
 LONGEST = {True: 300.0, False: 1200.0}
 """Seconds that a part may take: in a quick run, in a full one."""
 ENDING = 30.0
-"""Seconds for its cleaning up."""
+"""Seconds for it to clean up."""
 LAST_LINES = 15
 
 
 class Ran(NamedTuple):
-    """A part that was run."""
+    """The result of one part."""
 
     part: str
     figures: tuple[Figure, ...]
     failure: str = ""
-    """The last that it said, if it broke."""
+    """The end of its output, if it broke."""
 
     @property
     def title(self) -> str:
@@ -53,7 +54,7 @@ class Ran(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the part says of itself."""
+        """The description of the part, from its docstring."""
         source = (ROOT / "bench" / f"{self.part}.py").read_text(encoding="utf-8")
         return ast.get_docstring(ast.parse(source)) or ""
 
@@ -70,7 +71,8 @@ def run_part(part: str, *, quick: bool) -> Ran:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A terminal's Ctrl-C would reach it too, and a second one would break its cleaning up.
+            # A terminal's Ctrl-C would reach it, too, and a second one would interrupt its cleaning
+            # up.
             start_new_session=True,
         ) as process,
     ):
@@ -95,7 +97,7 @@ def run_part(part: str, *, quick: bool) -> Ran:
 
 
 def _end(process: subprocess.Popen[str], late: threading.Event | None = None) -> None:
-    """As Ctrl-C does, once; what lives of it then, at once."""
+    """Interrupts it, as Ctrl-C does, and kills what still runs afterwards."""
     if late is not None:
         late.set()
     if process.poll() is None:
@@ -108,7 +110,7 @@ def _end(process: subprocess.Popen[str], late: threading.Event | None = None) ->
 
 def _environment(home: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-    # Compiling everything anew each time is not what users see.
+    # Compiling everything each time is not what users see.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**kept, "AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 

@@ -1,7 +1,7 @@
-"""Draws figures as SVG: lines over the number of jobs, or bars. Same figures, same file.
+"""Draws figures as SVG: lines over the number of jobs, or bars. The same figures give the same
+file.
 
-Its colours fit a light and a dark page, since it has a ground of its own and follows the reader's
-choice between the two.
+Each picture has a background of its own, and follows the reader's choice between light and dark.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bench.figures import Figure
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 78, 24, 52, 46
 PLAIN = 260
-"""Height of the field in which lines are drawn."""
+"""The height of the area in which lines are drawn."""
 LINE = 20
-"""Height of a line of text."""
+"""The height of a line of text."""
 BAR = 14
 DASHES = ("", "7 4", "2 4", "9 3 2 3")
-"""Who cannot tell the colours apart has these."""
+"""Dashes, for readers who cannot distinguish the colours."""
 
 
 class _Colours(NamedTuple):
@@ -60,7 +60,7 @@ class Plot(NamedTuple):
     file: str
     title: str
     names: tuple[str, ...]
-    """Of the figures: one over the number of jobs, or several as bars."""
+    """The names of the figures: one over the number of jobs, or several as bars."""
 
     def figures(self, figures: Sequence[Figure]) -> list[Figure]:
         return [each for each in figures if each.name in self.names and each.values]
@@ -92,7 +92,7 @@ PLOTS = (
 
 
 def draw(title: str, figures: Sequence[Figure]) -> str:
-    """Figures at several numbers of jobs as lines, others as bars."""
+    """Figures with several numbers of jobs become lines, others bars."""
     about = list(dict.fromkeys(each.who for each in figures))
     if len({(each.name, each.who, each.jobs) for each in figures}) > len(
         {(each.name, each.who) for each in figures}
@@ -128,7 +128,7 @@ def _document(
 
 
 def _description(figures: Sequence[Figure]) -> str:
-    """All that the picture shows, for those who cannot see it."""
+    """Describes the whole picture in words, for readers who cannot see it."""
     return "; ".join(
         f"{each.name}, {each.who}{f', {each.jobs:,} jobs' if each.jobs else ''}: "
         f"{_short(each.median)} {each.unit}".rstrip()
@@ -148,7 +148,7 @@ class _Axis(NamedTuple):
     end: float
 
     def place(self, value: float) -> float:
-        # Zero has no place: it stands at the edge.
+        # Zero has no place on the axis: it is at the edge.
         exponent = math.log10(value) if value > 0 else self.low
         share = (max(exponent, self.low) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
@@ -166,7 +166,7 @@ def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
 
 
 def _lines(figures: Sequence[Figure], about: Sequence[str]) -> tuple[float, list[str]]:
-    """Where it ends, and what is drawn."""
+    """Returns where the lines end, and the drawing."""
     bottom = TOP + PLAIN
     across = _axis([each.jobs for each in figures], LEFT, WIDTH - RIGHT)
     upward = _axis([value for each in figures for value in each.values], bottom, TOP)
@@ -205,7 +205,7 @@ def _series(series: Sequence[Figure], number: int, across: _Axis, upward: _Axis)
 
 
 def _bars(figures: Sequence[Figure], about: Sequence[str]) -> tuple[float, list[str]]:
-    """A group a figure; all of one unit have one scale."""
+    """One group per figure. Figures with the same unit have the same scale."""
     y = float(TOP)
     body: list[str] = []
     for name in dict.fromkeys(each.name for each in figures):

@@ -1,6 +1,6 @@
-"""What a task costs in a real Airflow, and what its triggerer holds: ours beside the peer's.
+"""What a task costs in a real Airflow, and how much memory its triggerer needs, next to the peer.
 
-Tasks run one after the other, so that none waits for a core. Airflow is as it is by default, on
+Tasks run one after the other, so none waits for a core. Airflow has its default settings, with
 SQLite.
 """
 
@@ -28,37 +28,34 @@ from bench.airflow_stage import (
 )
 from bench.figures import QUICK, Figure, Size, run, say
 
-_HEARTBEAT = 5
-"""Airflow's default of [workers] min_heartbeat_interval. For three of them after its deferral our
-trigger holds its event back, since Airflow loses what comes before it has seen the worker end."""
 _MANY = 500
 _MANY_QUICK = 5
 _WORKER_ENDS = 1.0
-"""Seconds."""
+"""In seconds."""
 _SETTLE = 6.0
-"""Seconds until triggers that have begun have looked at their jobs."""
+"""Seconds until new triggers have read their jobs."""
 
 
 async def _measured(size: Size) -> list[Figure]:
     this = asyncio.current_task()
     assert this is not None
-    # As Ctrl-C does: nothing is left behind.
+    # As Ctrl-C does, so that nothing is left behind.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     async with AsyncExitStack() as ending:
         folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="kftrain-bench-"))
         stage = Stage()
         if size == QUICK:
-            await stage.open(Path(folder), ending, heartbeat=1)
+            await stage.open(Path(folder), ending)
             tasks = await _all_at_once(stage)
         else:
-            await stage.open(Path(folder), ending, _HEARTBEAT)
+            await stage.open(Path(folder), ending)
             await _warm_up(stage)
             tasks = [
                 task
                 for repetition in range(size.repetitions)
                 for task in await _one_by_one(stage, repetition, size.repetitions)
             ]
-        figures = [*_figures(tasks)]
+        figures = [*_figures(tasks), *await _short(stage, size.repetitions)]
         for operator in (OUR_OWN, PEER_DEFAULT):
             model = next(task for task in stage.tasks if task.operator == operator)
             figures += await _fleet(stage, model, size)
@@ -69,13 +66,13 @@ async def _measured(size: Size) -> list[Figure]:
 
 
 async def _warm_up(stage: Stage) -> None:
-    """What comes first finds nothing in memory. These stay deferred."""
+    """The first runs find nothing in memory. These tasks stay deferred."""
     await asyncio.gather(stage.submit(OUR_OWN, 0), stage.submit(PEER_DEFAULT, 0))
     await asyncio.sleep(_WORKER_ENDS)
 
 
 async def _all_at_once(stage: Stage) -> list[Task]:
-    """Good for nothing but to see that all of it works."""
+    """Only shows that everything works."""
     operators = (OUR_OWN, PEER_DEFAULT, PEER_BEST)
     tasks = await asyncio.gather(*(stage.submit(operator, 0) for operator in operators))
     ends = [task for task in tasks if task.operator != PEER_DEFAULT]
@@ -90,7 +87,7 @@ async def _one_by_one(stage: Stage, repetition: int, of: int) -> list[Task]:
     for operator in (*operators[turn:], *operators[:turn]):
         tasks.append(await stage.submit(operator, repetition + 1))
         await asyncio.sleep(_WORKER_ENDS)
-    # Ours is last: its event is held back meanwhile.
+    # Ours comes last: its event may be held back meanwhile.
     for task in sorted(tasks, key=lambda task: operators.index(task.operator)):
         share = (repetition + 0.5) / of
         await stage.end(task, _moment_to_end(task, time.time(), share))
@@ -104,11 +101,11 @@ async def _one_by_one(stage: Stage, repetition: int, of: int) -> list[Task]:
 
 
 def _moment_to_end(task: Task, now: float, share: float) -> float:
-    """Not while an event would be held back. Where jobs are looked at now and then, this share of
-    the time between two looks after the last one, so that all ends are spread evenly."""
+    """When to end a job after the deferral: not while an event would be held back. If jobs are
+    polled, this share of the interval after the last poll, so that the ends are spread evenly."""
     interval = task.operator.interval
     if not interval:
-        return max(now, task.deferred + 3 * _HEARTBEAT + 1)
+        return max(now, task.deferred + _HELD_SECONDS)
     return now + (share * interval - (now - task.deferred)) % interval
 
 
@@ -126,9 +123,25 @@ def _figures(tasks: list[Task]) -> Iterator[Figure]:
             yield Figure(name, "s", values, operator.who, note=note)
 
 
-_HELD = (
-    "of jobs that end at least 15 s after the deferral; of others the event is held back till then"
-)
+_HELD_SECONDS = 10.0
+_HELD = f"of jobs that end at least {_HELD_SECONDS:.0f} s after the deferral; others: next row"
+
+
+async def _short(stage: Stage, repetitions: int) -> list[Figure]:
+    """Our trigger waits for the exit of the worker before its event."""
+    operators = (OUR_OWN, PEER_BEST, PEER_DEFAULT)
+    found: dict[str, list[float]] = {operator.who: [] for operator in operators}
+    for number in range(repetitions):
+        for operator in operators:
+            task = await stage.run_short(operator, number)
+            found[operator.who].append(task.succeeded - task.ended)
+            await asyncio.sleep(_WORKER_ENDS)
+            say(f"{task.run}: success after {found[operator.who][-1]:.2f} s")
+    name = "a job that ends within a second: end to success of the task"
+    return [
+        Figure(name, "s", tuple(seconds), who, goal=6.0 if who == OUR_OWN.who else None)
+        for who, seconds in found.items()
+    ]
 
 
 # ----- many
@@ -145,7 +158,7 @@ async def _fleet(stage: Stage, model: Task, size: Size) -> list[Figure]:
     name = f"many-{model.operator.dag}"
     await _defer(stage, model, name, count)
     if not quick:
-        # A trigger of the peer's has no client before it has looked at its job.
+        # A trigger of the peer has no client before it has read its job.
         looks = count if model.operator.interval else 0
         await until(lambda: stage.has_made(before + looks), "each trigger has looked at its job")
         await asyncio.sleep(_SETTLE)
@@ -173,12 +186,12 @@ async def _check(stage: Stage, run: str, count: int) -> None:
 
 
 async def _defer(stage: Stage, model: Task, name: str, count: int) -> None:
-    """Many copies of a task that has deferred.
+    """Creates many copies of a deferred task.
 
-    500 workers would take half an hour. So the rows of Airflow's database are written that a worker
-    would have made Airflow write: trigger and order are those of the model, as Airflow has stored
-    them, but for the names and ids of job and task. The jobs are copies, too; some other controller
-    is said to look after them, so that they have no pods.
+    500 workers would take half an hour. So this writes the rows of Airflow's database that workers
+    would have caused: trigger and order are copies of those that Airflow has stored, with other
+    names and ids of job and task. The jobs are copies, too. They name another controller, so they
+    get no pods.
     """
     await stage.start("many", name)
     of_run = "SELECT id FROM task_instance WHERE run_id = ? ORDER BY map_index LIMIT ?"
@@ -203,7 +216,7 @@ async def _defer(stage: Stage, model: Task, name: str, count: int) -> None:
 
 
 class _Copy:
-    """Of a task, its job and its trigger."""
+    """A copy of a task, its job and its trigger."""
 
     def __init__(self, model: Task, number: int, task: str) -> None:
         its = model.job["metadata"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from airflow_kftrain.local.api_client import read_kubeconfig
+from kftrain_local.api_client import read_kubeconfig
 
 
 class Relay:
@@ -52,7 +52,7 @@ class Relay:
         with contextlib.suppress(ConnectionError):
             while some := await reader.read(1 << 16):
                 self.bytes += len(some)
-                # The cluster answers only those who call it by its own name.
+                # The cluster answers only requests with its own host name.
                 writer.write(some.replace(self._own.encode(), self._host.encode()))
                 await writer.drain()
         writer.close()

@@ -1,10 +1,10 @@
-"""An API server with nothing in it but jobs, over TLS, in a process of its own: lean, so that it is
-never what is measured.
+"""An API server that contains only jobs, over TLS, in a process of its own. It is so lean that it
+never affects the measurement.
 
 It answers what the triggers ask, ours and the peer's, with objects as large as real ones, ready as
 bytes; and it counts. What is done to it (jobs change, end; watches expire, break; it goes away)
 comes as lines of JSON on its stdin, one answer each on its stdout. `python -m bench.standin 100`
-serves a hundred jobs.
+serves a hundred jobs; another number is how much each of their templates carries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -26,15 +27,16 @@ from bench.objects import BATCH, ITEM, Job, pods_of
 from tests.control_plane.certificates import LOOPBACK, make_certificates, write_certificates
 
 BOOKMARK_SECONDS = 60.0
+_LINES = 200
 _LOG_OF_A_POD = b"step 1000, loss 0.1\n" * 50
 _REMEMBERED = 50_000
-"""Events, from which a watch may go on."""
+"""Events from which a watch may continue."""
 
 Query = dict[str, str]
 
 
 class Watch:
-    """One that is open. Chunks, each with events as they come."""
+    """An open watch: chunks, each with the events in their order."""
 
     def __init__(self, standin: Standin, connection: Connection, plural: str, query: Query) -> None:
         self.plural = plural
@@ -48,7 +50,7 @@ class Watch:
         self._connection.write(b"%x\r\n%s\r\n" % (len(line), line))
 
     def end(self) -> None:
-        """As a server ends it: the connection stays."""
+        """Ends it as a server does: the connection stays open."""
         self.forget()
         self._connection.write(b"0\r\n\r\n")
 
@@ -91,7 +93,7 @@ class Connection(asyncio.Protocol):
             self.watch.forget()
 
     def data_received(self, data: bytes) -> None:
-        """Nobody sends a body."""
+        """No client sends a body."""
         *heads, self._asked = (self._asked + data).split(b"\r\n\r\n")
         for head in heads:
             path, _, query = head.split(b" ", 2)[1].decode().partition("?")
@@ -117,21 +119,24 @@ class Connection(asyncio.Protocol):
 
 
 class Standin:
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, carried: int) -> None:
         self.bookmark_seconds = BOOKMARK_SECONDS
         self.version = jobs
-        self.jobs = {job.name: job for job in map(Job, range(jobs))}
+        self.jobs = {job.name: job for job in (Job(each, carried) for each in range(jobs))}
         self.watches: set[Watch] = set()
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         self.asked: set[str] = set()
-        """Jobs that were asked for by name since it was away."""
+        """The jobs that were read by name since the server was away."""
         self._oldest = 0
         self._events: deque[tuple[int, bytes]] = deque(maxlen=_REMEMBERED)
         self._order = list(self.jobs.values())
         self._changing: asyncio.Task[None] | None = None
+        self._log_seconds = 1
+        self._log: tuple[int, list[bytes]] = (0, [])
+        """When it was written, and its lines."""
 
-    # ----- what is asked of it
+    # ----- requests
 
     def answer(self, connection: Connection, path: str, query: Query) -> None:
         """By the end of the path: /apis/GROUP/VERSION/namespaces/default/PLURAL[/NAME[/...]]"""
@@ -140,7 +145,8 @@ class Standin:
         self.counts["requests"] += 1
         if plural == "pods" and name:
             self._count("log")
-            connection.reply(_LOG_OF_A_POD)
+            shows = "timestamps" in query
+            connection.reply(self._progress(query) if shows else _LOG_OF_A_POD)
         elif name in self.jobs:
             self._count("get")
             self.asked.add(name)
@@ -161,11 +167,24 @@ class Standin:
         else:
             connection.reply(_status(404, "NotFound"), 404)
 
+    def _progress(self, query: Query) -> bytes:
+        """The end of a log that grows all the time."""
+        every = self._log_seconds
+        now = int(time.time()) // every * every
+        if self._log[0] != now:
+            seconds = range(now - (_LINES - 1) * every, now + 1, every)
+            self._log = now, [_line_of(second) for second in seconds]
+        lines = self._log[1]
+        if since := query.get("sinceTime"):
+            age = now - datetime.fromisoformat(since.replace("Z", "+00:00")).timestamp()
+            lines = lines[-1 - int(age // every) :]
+        return b"".join(lines)
+
     def _count(self, what: str) -> None:
         self.counts[what] += 1
 
     def _page(self, plural: str, query: Query) -> bytes:
-        """No pod is in trouble. What changes between two pages is told by the watch."""
+        """No pod is in trouble. The watch reports changes between two pages."""
         jobs = self._order if plural == ITEM else []
         version, _, begin = query.get("continue", f"{self.version}:0").partition(":")
         end = int(begin) + int(query.get("limit", len(jobs)))
@@ -190,7 +209,7 @@ class Standin:
     def _missed(self, plural: str, version: int) -> Iterator[tuple[int, bytes]]:
         return (each for each in self._events if plural == ITEM and each[0] > version)
 
-    # ----- what is done to it
+    # ----- commands
 
     def write(self, job: Job, phase: str) -> None:
         self.version += 1
@@ -205,7 +224,7 @@ class Standin:
         return [job for job in self._order if job.phase != "Succeeded"]
 
     async def end(self, jobs: int, rate: float) -> dict[str, float]:
-        """When each was written, by the clock that all processes have."""
+        """When each end was written, by the clock that all processes share."""
         written = {}
         async for job in self._in_time(self.running()[:jobs], rate):
             written[job.name] = time.time()
@@ -213,7 +232,7 @@ class Standin:
         return written
 
     async def change(self, rate: float) -> None:
-        """From now on so many a second, one after the other."""
+        """From now on so many per second, one after the other."""
         if self._changing is not None:
             self._changing.cancel()
         if rate:
@@ -232,12 +251,12 @@ class Standin:
             yield job
 
     async def renew(self) -> None:
-        """All run."""
+        """All jobs run again."""
         for job in self._order:
             self.write(job, "Running")
 
     async def expire(self) -> None:
-        """410 for all, and for versions from before."""
+        """410 for all watches, and for older versions."""
         self.version += 1
         self._oldest = self.version
         for watch in list(self.watches):
@@ -249,8 +268,12 @@ class Standin:
             watch.cut()
 
     async def hurry(self, times: float) -> None:
-        """What watches that are opened from now on are told now and then, comes so much sooner."""
+        """Speeds up the periodic events of watches that are opened from now on."""
         self.bookmark_seconds = BOOKMARK_SECONDS / times
+
+    async def write_logs(self, every: int) -> None:
+        """The seconds from one line to the next."""
+        self._log_seconds = every
 
     async def read(self) -> dict[str, float]:
         now = {
@@ -262,7 +285,7 @@ class Standin:
 
 
 class Address:
-    """Where it listens: one port, also after it was away."""
+    """Where it listens: always on one port, even after it was away."""
 
     def __init__(self, standin: Standin, folder: Path) -> None:
         self._standin = standin
@@ -279,7 +302,7 @@ class Address:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def away(self, seconds: float) -> None:
-        """As when an API server starts anew."""
+        """Like the restart of an API server."""
         assert self._server is not None
         self._server.close()
         for connection in list(self._standin.connections):
@@ -287,6 +310,14 @@ class Address:
         await asyncio.sleep(seconds)
         self._standin.asked.clear()
         await self.open()
+
+
+def _line_of(second: int) -> bytes:
+    step = second % 100_000
+    metrics = {"loss": 1 / (1 + step), "accuracy": step / 100_000, "lr": 0.001}
+    said = {"kftrain": {"step": step, "total": 100_000, "metrics": metrics}}
+    at = datetime.fromtimestamp(second, timezone.utc)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.123456789Z {json.dumps(said)}\n".encode()
 
 
 def _event(kind: str, body: bytes) -> bytes:
@@ -321,8 +352,8 @@ async def _lines() -> Any:
         yield json.loads(line)
 
 
-async def serve(jobs: int, folder: Path) -> None:
-    standin = Standin(jobs)
+async def serve(jobs: int, carried: int, folder: Path) -> None:
+    standin = Standin(jobs, carried)
     files = make_certificates()
     write_certificates(files, folder)
     address = Address(standin, folder)
@@ -333,7 +364,7 @@ async def serve(jobs: int, folder: Path) -> None:
         each.__name__: each
         for each in (
             *(standin.read, standin.end, standin.change, standin.renew),
-            *(standin.expire, standin.cut, standin.hurry, address.away),
+            *(standin.expire, standin.cut, standin.hurry, standin.write_logs, address.away),
         )
     }
     async for said in _lines():
@@ -341,9 +372,9 @@ async def serve(jobs: int, folder: Path) -> None:
 
 
 def main() -> None:
-    jobs = int(sys.argv[1])
+    jobs, carried = (int(word) for word in [*sys.argv[1:], "0"][:2])
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(serve(jobs, Path(folder)))
+        asyncio.run(serve(jobs, carried, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What befalls all of a triggerer's jobs in one moment, a thousand of them.
+"""What happens when something affects all jobs of a triggerer at the same moment, a thousand of
+them.
 
-All end within a second; all watches are told 410; the API server is away for five seconds. How
-long until all is settled, with how many calls, how much memory, and the longest stall. Beside the
-peer's where it has the same trouble.
+All jobs end within a second; all watches get a 410; the API server is unreachable for five seconds.
+The figures say how long it takes until everything is settled, with how many calls and how much
+memory, and the longest stall. The peer is measured if it can have the same problem.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Found = dict[str, float]
 
 
 class Stage(NamedTuple):
-    """Where the storms take place."""
+    """The server and the triggers of a storm."""
 
     task: Task
     turns: Turns
@@ -49,7 +50,7 @@ class Stage(NamedTuple):
 
     @property
     def holds(self) -> float:
-        """After so many seconds a watch counts as one that works."""
+        """A watch that lasts so many seconds counts as one that works."""
         return min(_HOLDS, self.task.size.seconds)
 
     @property
@@ -73,7 +74,7 @@ class Stage(NamedTuple):
     async def measured(self, fleet: Fleet, storm: Callable[[], Awaitable[float]]) -> Found:
         before, resident_before = await self.server.do("read"), resident()
         failed = len(fleet.failed)
-        _forget_peak()
+        forget_peak()
         self.turns.clear()
         seconds = await storm()
         after = await self.server.do("read")
@@ -84,11 +85,11 @@ class Stage(NamedTuple):
             "stall with collections": max(self.turns.all),
             "clock": self.turns.longest,
             "more": (resident() - resident_before) / 1024,
-            "peak": _peak(),
+            "peak": peak(),
             "failed": len(fleet.failed) - failed,
         }
 
-    # ----- the storms; each gives the seconds until all was settled
+    # ----- the storms; each returns the seconds until everything was settled
 
     async def all_end(self) -> Found:
         async with self.fleet() as fleet:
@@ -114,7 +115,8 @@ class Stage(NamedTuple):
         return await self.measured(fleet, storm)
 
     async def away(self, fleet: Fleet) -> Found:
-        """Settled when all watch again, or, the peer's, when each has polled again or failed."""
+        """Settled when all triggers watch again; those of the peer, when each has polled again or
+        failed."""
         await asyncio.sleep(self.holds)
 
         async def storm() -> float:
@@ -154,20 +156,20 @@ async def storms(task: Task, turns: Turns) -> dict[str, list[Found]]:
 
 
 async def _all_still_end(stage: Stage, fleet: Fleet) -> None:
-    """No storm has left a trigger deaf."""
+    """Checks that all triggers still react after the storms."""
     jobs, failed = stage.task.jobs, len(fleet.failed)
     await stage.server.do("end", jobs=jobs, rate=float(jobs))
     assert await until(lambda: len(fleet.ended) == jobs), f"{len(fleet.ended)} of {jobs} ended"
     assert not stage.is_ours or len(fleet.failed) == failed, fleet.failed
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """What was held in an earlier storm is not this one's."""
     with open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
         file.write("5")
 
 
-def _peak() -> float:
+def peak() -> float:
     """MiB that this process has held since then."""
     with open("/proc/self/status", encoding="utf-8") as file:
         said = dict(line.split(":", 1) for line in file)

@@ -1,59 +1,65 @@
-"""What it costs to submit a job: one in a new process, as a worker does it, and many at once.
+"""What it costs to submit a job: one in a new process, as on a worker, and many at once.
 
-Both operators run as Airflow runs them, up to the moment in which the job stands: ours defers then,
-the peer's returns. Their jobs have one pod each, of the same container, and are suspended, so that
-what the cluster makes of them is not measured. The call that ours makes more looks for the job of a
-try before, so that there are never two. Calls, bytes and times are taken in separate runs.
+Both operators run as in Airflow, until the job exists: then ours defers, and the peer's returns.
+Each job has one pod with the same container and is suspended, so the work of the cluster is not
+measured. The additional call of our operator looks for the job of an earlier try, so that there are
+never two. Calls, bytes and times are measured in separate runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import gc
 import json
 import os
+import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime, timezone
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from airflow_kftrain.local.api_client import ApiClient, read_kubeconfig
-from airflow_kftrain.local.faults.proxy import FaultProxy
 from bench.figures import OURS, Figure, Size, run, say
 from bench.forked import forked, processes
 from bench.local_cluster import cluster
 from bench.relay import Relay
+from kftrain_local.api_client import ApiClient, read_kubeconfig
+from kftrain_local.faults.proxy import FaultProxy
 
 os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")
 
 PEER = "KubernetesJobOperator"
+FUNCTION = "@task.pytorch"
+FULL = f"{FUNCTION}, with all it can carry"
 PROCESSES = 8
 JOBS = {
     OURS: "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs",
     PEER: "/apis/batch/v1/namespaces/{}/jobs",
 }
+JOBS |= dict.fromkeys((FUNCTION, FULL), JOBS[OURS])
 CONTAINER: dict[str, Any] = {"task_id": "train", "image": "registry.example.com/train:1.4"}
 COMMAND = ["python", "train.py"]
+FILLER = "filler.bin"
 ENV = {f"VARIABLE_{number}": "x" * 40 for number in range(20)}
 
 
 class Submits(NamedTuple):
-    """Of one process."""
+    """The submits of one process."""
 
     milliseconds: tuple[float, ...]
-    """Of CPU, each."""
+    """CPU time of each."""
     errors: tuple[str, ...]
 
 
 class TaskInstance:
-    """Stands in for Airflow's, which there is only in a run."""
+    """Replaces Airflow's task instance, which exists only in a run."""
 
     dag_id, task_id = "bench", "train"
     map_index = -1
@@ -69,17 +75,70 @@ class TaskInstance:
 
 
 def our_operator(namespace: str) -> Any:
-    from airflow_kftrain import PyTorchJobOperator, RunPolicy
+    from airflow_kftrain import PyTorchJobOperator
 
-    return PyTorchJobOperator(
+    return PyTorchJobOperator(**_of_ours(namespace), command=COMMAND)
+
+
+def function_operator(namespace: str, **more: Any) -> Any:
+    from airflow.sdk import task
+
+    return task.pytorch(**_of_ours(namespace), **more)(train)(0.1, epochs=90).operator
+
+
+def full_operator(namespace: str) -> Any:
+    from airflow_kftrain import Code
+
+    task = function_operator(namespace, code=Code(files=[FILLER]))
+    # A task of a run has its DAG's folder.
+    task.files_folder = filled_folder
+    return task
+
+
+def _of_ours(namespace: str) -> dict[str, Any]:
+    from airflow_kftrain import RunPolicy
+
+    return {
         **CONTAINER,
-        namespace=namespace,
-        command=COMMAND,
-        env=ENV,
-        workers=0,
-        deferrable=True,
-        run_policy=RunPolicy(suspend=True),
+        "namespace": namespace,
+        "env": ENV,
+        "workers": 0,
+        "deferrable": True,
+        "run_policy": RunPolicy(suspend=True),
+    }
+
+
+def train(rate: float, epochs: int = 3) -> dict[str, float]:
+    """The function of the jobs."""
+    rank = int(os.environ["RANK"])
+    losses = []
+    for epoch in range(epochs):
+        loss = rate * rank / (epoch + 1)
+        losses.append(loss)
+        print(json.dumps({"rank": rank, "epoch": epoch, "loss": loss}))
+    return {"loss": min(losses), "epochs": float(epochs)}
+
+
+@functools.lru_cache(maxsize=1)
+def filled_folder() -> str:
+    """With a file as large as a job can carry beside its function, to 500 bytes."""
+    from airflow_kftrain import Code, InvalidSpec
+    from airflow_kftrain.function_payload.carrier import LIMIT, make_payload
+    from airflow_kftrain.function_payload.source import check_callable, take
+
+    folder = tempfile.mkdtemp(prefix="kftrain-bench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    function = take(
+        check_callable(train), (), __file__, '{"args": [0.1], "kwargs": {"epochs": 90}}'
     )
+    for size in range(LIMIT, 0, -500):
+        (Path(folder) / FILLER).write_bytes(os.urandom(size))
+        try:
+            make_payload(Code(files=[FILLER]), function, folder, frames=False)
+            return folder
+        except InvalidSpec:
+            continue
+    raise AssertionError("nothing fits")
 
 
 def peers_operator(namespace: str) -> Any:
@@ -91,11 +150,16 @@ def peers_operator(namespace: str) -> Any:
         cmds=COMMAND,
         env_vars=ENV,
         suspend=True,
-        get_logs=False,  # it does not wait for any
+        get_logs=False,  # it does not wait for pods
     )
 
 
-OPERATORS: dict[str, Callable[[str], Any]] = {OURS: our_operator, PEER: peers_operator}
+OPERATORS: dict[str, Callable[[str], Any]] = {
+    OURS: our_operator,
+    FUNCTION: function_operator,
+    FULL: full_operator,
+    PEER: peers_operator,
+}
 
 
 def submits(who: str, kubeconfig: str, namespace: str, count: int) -> Submits:
@@ -111,7 +175,7 @@ def submits(who: str, kubeconfig: str, namespace: str, count: int) -> Submits:
         task = OPERATORS[who](namespace)
         instance = TaskInstance(f"run-{uuid.uuid4()}")
         dag = SimpleNamespace(dag_id=instance.dag_id)
-        # Airflow warns of operators that are not executed by itself.
+        # Airflow warns about operators that it does not execute itself.
         token = ExecutorSafeguard.tracker.set(task)
         try:
             task.execute({"ti": instance, "run_id": instance.run_id, "task": task, "dag": dag})
@@ -129,15 +193,19 @@ def measure(size: Size) -> Iterator[Figure]:
     import_module("airflow.sdk").BaseOperator  # noqa: B018  # it is loaded by its name
     import_module("airflow.sdk.bases.operator")
     gc.collect()
-    for who in OPERATORS:
-        say(f"submits of {who}")
-        with cluster() as (_, _, kubeconfig):
-            yield from _alone(who, kubeconfig, size)
-            yield from asyncio.run(_at_once(who, kubeconfig, size))
+    for who in (OURS, PEER):
+        yield from submitted(who, size)
+
+
+def submitted(who: str, size: Size) -> Iterator[Figure]:
+    say(f"submits of {who}")
+    with cluster() as (_, _, kubeconfig):
+        yield from _alone(who, kubeconfig, size)
+        yield from asyncio.run(_at_once(who, kubeconfig, size))
 
 
 def _alone(who: str, kubeconfig: Path, size: Size) -> Iterator[Figure]:
-    """Its first submit and its tenth, in a new process each."""
+    """The first submit and the tenth, each time in a new process."""
     runs = [forked(submits, who, str(kubeconfig), "default", 10) for _ in range(size.repetitions)]
     for each in runs:
         assert not each.errors, each.errors
@@ -152,7 +220,7 @@ async def _at_once(who: str, kubeconfig: Path, size: Size) -> list[Figure]:
     with processes(count) as pool:
         async with ApiClient(read_kubeconfig(kubeconfig)) as api:
             storm = _Storm(who, count, each, api, pool)
-            await storm.submit(kubeconfig)  # what is imported is not counted
+            await storm.submit(kubeconfig)  # imports are not counted
             runs = [await storm.submit(kubeconfig) for _ in range(size.repetitions)]
             seconds = tuple(taken for taken, _ in runs)
             async with FaultProxy(kubeconfig) as proxy:
@@ -171,7 +239,7 @@ async def _at_once(who: str, kubeconfig: Path, size: Size) -> list[Figure]:
 
 
 class _Storm:
-    """Submits from all processes at once, each into a namespace of its own time."""
+    """Submits from all processes at once, each time into a new namespace."""
 
     def __init__(
         self, who: str, count: int, each: int, api: ApiClient, pool: ProcessPoolExecutor
@@ -183,13 +251,13 @@ class _Storm:
         self._pool = pool
 
     async def submit(self, kubeconfig: Path) -> tuple[float, Sequence[str]]:
-        """Seconds until all jobs stand, and what went wrong."""
+        """Seconds until all jobs exist, and the errors."""
         name = f"storm-{uuid.uuid4().hex[:8]}"
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await self._api.create("/api/v1/namespaces", namespace)
         loop = asyncio.get_running_loop()
         began = time.monotonic()
-        work = partial(submits, self._who, str(kubeconfig), name, self._each)
+        work = functools.partial(submits, self._who, str(kubeconfig), name, self._each)
         done = await asyncio.gather(
             *(loop.run_in_executor(self._pool, work) for _ in range(self._count))
         )
@@ -205,7 +273,7 @@ async def _bytes(who: str, kubeconfig: Path, pool: ProcessPoolExecutor) -> float
     loop = asyncio.get_running_loop()
     with tempfile.TemporaryDirectory() as folder:
         async with Relay(kubeconfig, Path(folder) / "kubeconfig") as relay:
-            work = partial(submits, who, str(relay.kubeconfig), "default", 1)
+            work = functools.partial(submits, who, str(relay.kubeconfig), "default", 1)
             done = await loop.run_in_executor(pool, work)
             assert not done.errors, done.errors
             return relay.bytes / 1024

@@ -1,4 +1,4 @@
-"""Figures as tables in Markdown, those who are compared side by side."""
+"""Figures as tables in Markdown, with the compared ones side by side."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from bench.figures import OURS, Figure
 
 MOST_COLUMNS = 4
-"""Of those who are compared: more of them are rows."""
+"""If more of them are compared, each gets a row."""
 
 
 def number(value: float) -> str:
-    """Three digits that tell something."""
+    """Three significant digits."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
     if abs(value) >= 100:
@@ -42,7 +42,7 @@ def in_full(figure: Figure) -> str:
 
 
 class _Notes:
-    """Of a part: numbers in the cells, and the words below its tables."""
+    """The notes of a part: numbers in the cells, and the text below its tables."""
 
     def __init__(self, figures: Sequence[Figure]) -> None:
         self._texts = list(dict.fromkeys(each.note for each in figures if each.note))
@@ -62,7 +62,7 @@ class _Notes:
 
 
 def tables(figures: Sequence[Figure]) -> Iterator[str]:
-    """One for all figures that are about the same ones."""
+    """One table for all figures that compare the same things."""
     notes = _Notes(figures)
     names: dict[str, dict[str, None]] = {}
     for figure in figures:
@@ -75,7 +75,7 @@ def tables(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def _wide(figures: Sequence[Figure], about: Sequence[str], notes: _Notes) -> Iterator[str]:
-    """A figure a row, those who are compared side by side."""
+    """One row per figure, compared side by side."""
     found = {(named(each), each.jobs, each.who): each for each in figures}
     goals = {(named(each), each.jobs): each.goal for each in figures if each.goal is not None}
     jobs = any(each.jobs for each in figures)
@@ -94,7 +94,7 @@ def _wide(figures: Sequence[Figure], about: Sequence[str], notes: _Notes) -> Ite
 
 
 def _long(figures: Sequence[Figure], about: Sequence[str], notes: _Notes) -> Iterator[str]:
-    """Too many to stand side by side: one a row, and their figures side by side."""
+    """Too many to compare side by side: one row each, with the figures side by side."""
     found = {(named(each), each.who, each.jobs): each for each in figures}
     names = list(dict.fromkeys(named(each) for each in figures))
     yield from header(["", *names])

@@ -1,7 +1,7 @@
-"""TLS before an API server that has none, as real ones have it, and a count of the requests.
+"""Adds TLS to an API server that has none, as real ones have it, and counts the requests.
 
-Without TLS the peer would be measured wrongly: it makes a client for each look, and a client for
-which no certificate authority is named loads all those of the machine.
+Without TLS the measurement would favour the peer: it creates a client for each poll, and a client
+without a certificate authority loads all those of the machine.
 """
 
 from __future__ import annotations

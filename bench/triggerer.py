@@ -1,13 +1,13 @@
 """What running jobs cost a triggerer: calls, connections, CPU, memory, stalls of its loop.
 
-Ours beside the peer's, 1 to 10,000 jobs, idle and with a tenth of the jobs changing a minute. Each
-has a process and a server of its own. Those that hardly work run at the same time; the peer's
-10,000 have the machine for themselves.
+Our trigger next to the peer's, for 1 to 10,000 jobs, idle and with a tenth of the jobs changing per
+minute. Each has a process and a server of its own. Those with little work run at the same time; the
+peer's trigger with 10,000 jobs has the machine to itself.
 
-While all are idle, ours does 50 times as often what it does now and then (a list every ten minutes,
-a watch that ends, a look for crashes), and what is counted is divided by 50: a window of 12 s shows
-ten minutes. Not in it is what hardly ever comes (a trigger looks at the clock once an hour) or has
-nothing to do here: the search for jobs that nobody waits for.
+While all jobs are idle, our trigger does its periodic work (a list every ten minutes, a watch that
+ends, a check for crashes) 50 times as often, and the counts are divided by 50: a window of 12 s
+shows ten minutes. This leaves out what is very rare (a trigger checks the clock once an hour) or
+has nothing to do here: the search for orphans.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
 FRUGAL = Setting(60.0)
-"""The peer's best for cost; we look as often where no watch is allowed."""
+"""The peer's cheapest setting. Ours reads as often if it may not watch."""
 HURRY = 50.0
-"""Our engine lists every ten minutes. Idle windows show that in seconds."""
+"""Our engine lists every ten minutes. An idle window takes seconds."""
 CHANGING_A_MINUTE = 0.1
 STATES = "idle", "changing"
 _MANY = 10_000
 _STARTS_A_SECOND = 1_000.0
 _POLLS_A_SECOND = 50.0
-"""That the peer has done with while its memory is traced, which makes all of it slower."""
+"""The share of work that the peer completes while its memory is traced, which slows everything
+down."""
 _LONGEST_START = 75.0
 _FIRST_LOOKS = 14.0
-"""Seconds after which a trigger has nothing to do but wait."""
+"""Seconds after which a trigger only waits."""
 _CORE = 60.0
-"""CPU-seconds a minute."""
+"""CPU seconds per minute."""
 
 Window = dict[str, Any]
 
@@ -92,7 +93,7 @@ async def cost(task: Task, turns: Turns) -> dict[str, Any]:
             found[state] = [await _window(server, turns, seconds) for seconds in _windows(task)]
     found["kib"] = (resident() - before) / fleet.started
     found["started"] = fleet.started
-    if ours:  # one that is dead costs nothing
+    if ours:  # a failed trigger costs nothing
         assert not fleet.ended, list(fleet.failed.items())[:3]
         assert are_synced(), "not all jobs are known"
     found["failed"] = len(fleet.failed)
@@ -102,9 +103,9 @@ async def cost(task: Task, turns: Turns) -> dict[str, Any]:
 
 
 async def _begin(task: Task, fleet: Fleet) -> None:
-    """To when all triggers wait. The peer's poll evenly, as they would in the long run; where they
-    fill a core, each that has started keeps the next from it, and nobody would wait for the last.
-    """
+    """Starts all triggers, until each waits. Those of the peer poll at even intervals, as they
+    would in the long run. If they fill a core, each trigger that has started delays the next, so
+    this does not wait for the last one."""
     every, seconds = task.setting.poll_seconds, task.size.seconds
     if every is None:
         await fleet.start(task.jobs, _STARTS_A_SECOND)
@@ -119,15 +120,16 @@ async def _begin(task: Task, fleet: Fleet) -> None:
 
 
 async def _in_a_hurry(server: Server, times: float) -> None:
-    """What waits already waits as long as it was told to: all start anew."""
+    """What waits already waits at the old speed, so everything is started again."""
     await server.do("hurry", times=times)
     await server.do("expire")
     await asyncio.sleep(3)
 
 
 def _windows(task: Task) -> list[float]:
-    """Seconds. Where a poll fits in, so that each window has as many. Those of ten thousand come so
-    evenly that a short one shows them, too."""
+    """In seconds. A window fits the poll interval, so that each window has the same number of
+    polls. Those of ten thousand triggers are so evenly spread that a short window shows them,
+    too."""
     size, every = task.size, task.setting.poll_seconds or math.inf
     if task.jobs == _MANY and task.setting != WE:
         return [0.4 * size.seconds] * size.repetitions
@@ -160,7 +162,7 @@ def _stalls(turns: Turns) -> dict[str, float]:
 
 
 class Waiting(Fleet):
-    """Triggers that do no more than await an Event."""
+    """Triggers that only await an Event."""
 
     def make(self, job: Name) -> BaseTrigger:
         made: BaseTrigger = _awaits_event()()
@@ -183,7 +185,7 @@ def _awaits_event() -> Any:
 
 
 async def memory(task: Task, turns: Turns) -> list[float]:
-    """KiB a trigger, over one that awaits an Event."""
+    """KiB per trigger, more than one that awaits an Event."""
     server = await Server.start(task.jobs)
     await first_client(task.setting)
     found = []
@@ -195,7 +197,7 @@ async def memory(task: Task, turns: Turns) -> list[float]:
             tracemalloc.stop()
             found.append((held - waiting) / task.jobs / 1024)
     await server.stop()
-    return found[1:]  # the first has loaded things, too
+    return found[1:]  # the first one has also loaded modules
 
 
 async def _held_by(task: Task, fleet: Fleet) -> int:
@@ -210,7 +212,7 @@ async def _held_by(task: Task, fleet: Fleet) -> int:
     await fleet.stop()
     if ours:
         await _nobody_waits()
-    await asyncio.sleep(0.5)  # what is cancelled ends
+    await asyncio.sleep(0.5)  # cancelled triggers end
     return held
 
 
@@ -232,15 +234,15 @@ async def work(task: Task, turns: Turns) -> Any:
 
 
 class Cost(NamedTuple):
-    """What one process has found."""
+    """The results of one process."""
 
     setting: Setting
     jobs: int
     found: dict[str, Any]
 
     def a_minute(self, state: str, name: str) -> list[float]:
-        """Of each window. To what changing jobs cost comes what idle ones do, which the windows
-        are too short for."""
+        """The values of each window. The cost of idle jobs is added to that of changing ones, since
+        their windows are too short for it."""
         ours = self.setting.poll_seconds is None
         times = HURRY if ours and state == "idle" else 1.0
         values = [60 * each.get(name, 0) / each["seconds"] / times for each in self.found[state]]
@@ -265,12 +267,12 @@ def measure(size: Size) -> Iterator[Figure]:
     yield from memories
     for each in costs:
         if each.jobs == _MANY:
-            note = "one start; what it holds, and what it has held"
+            note = "after a single start; includes memory that is free again"
             yield _of(each, "resident memory of a trigger", "KiB", [each.found["kib"]], note=note)
 
 
 def _waves(size: Size) -> list[list[Task]]:
-    """Who may be measured at the same time."""
+    """Which of them may be measured at the same time."""
     some = min(1000, size.jobs[-1])
     light = [
         Task("cost", each, jobs, size)
@@ -278,15 +280,15 @@ def _waves(size: Size) -> list[list[Task]]:
         for jobs in size.jobs
         if (each, jobs) != (PEER, _MANY)
     ]
-    # What a trigger holds between two polls is the same, however long that is. A thousand of the
-    # peer's would take minutes to trace.
+    # What a trigger holds between two polls does not depend on the interval. Tracing a thousand of
+    # the peer's would take minutes.
     held = (WE, some), (WE, some // 5), (FRUGAL, some // 5)
     light += [Task("memory", each, jobs, size) for each, jobs in held]
     heavy = [Task("cost", each, _MANY, size) for each in (FRUGAL, PEER) if _MANY in size.jobs]
     return [light, *([each] for each in heavy)]
 
 
-_OTHERS = "the figures are about the others"
+_OTHERS = "some triggers failed: the figures are those of the others"
 _RATES = (
     ("API requests a minute", "", "requests"),
     ("TCP connections a minute", "", "connections"),
@@ -353,11 +355,11 @@ def _stall_figures(each: Cost, state: str) -> Iterator[Figure]:
 
 
 def _growth(costs: Sequence[Cost]) -> Iterator[Figure]:
-    """With how many jobs to which power it grows: 0 is not at all, 1 is in proportion."""
+    """The power of the number of jobs with which it grows: 0 is not at all, 1 is in proportion."""
     large = [each for each in costs if each.jobs >= 100]
     fitted = large if len(large) > 1 else list(costs)
     jobs = [each.jobs for each in fitted]
-    # Of all windows together: some have no call at all.
+    # All windows together: some contain no call at all.
     between = [sum(each.a_minute("idle", "between lists")) for each in fitted]
     note = f"from {jobs[0]:,} to {jobs[-1]:,} jobs"
     goal = 0.05 if jobs[-1] == _MANY else None
@@ -373,7 +375,7 @@ def _growth(costs: Sequence[Cost]) -> Iterator[Figure]:
 
 
 def _power(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Least squares over the logarithms."""
+    """Least squares of the logarithms."""
     fitted = statistics.linear_regression(
         *([math.log(max(v, 1e-9)) for v in vs] for vs in (xs, ys))
     )
@@ -381,7 +383,8 @@ def _power(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def _full_core(costs: Iterable[Cost]) -> Iterator[Figure]:
-    """How many of the peer's a triggerer bears, which has one core since it has one thread."""
+    """How many of the peer's triggers fill the one core that a triggerer can use, since it has one
+    thread."""
     for each in costs:
         every = each.setting.poll_seconds
         if every is None or each.jobs == 1:
@@ -397,9 +400,9 @@ def _full_core(costs: Iterable[Cost]) -> Iterator[Figure]:
 
 def _memory_figure(task: Task, found: list[float]) -> Figure:
     goal = 4.0 if (task.setting, task.jobs) == (WE, 1000) else None
-    note = "over one that awaits an Event"
+    note = "more than a trigger that only awaits an Event"
     if task.setting == WE:
-        note += "; what the shared feed remembers included, links not"
+        note += "; includes what the shared feed remembers, without links"
     who = task.setting.who
     return Figure("memory of a trigger", "KiB", tuple(found), who, task.jobs, goal, note)
 

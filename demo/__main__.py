@@ -3,7 +3,7 @@
 import signal
 import sys
 
-# Until there is something to clean up, Ctrl-C is the end, without many words.
+# Until there is something to clean up, Ctrl-C ends it without a traceback.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from demo.stage import main  # noqa: E402

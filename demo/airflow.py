@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
-from airflow_kftrain.local.agent.processes import Record, Table, kill_all
+from kftrain_local.agent.processes import Record, Table, kill_all
 
 _PARTS = {
-    # Their log servers would listen on all addresses, and the logs are in one folder anyway.
+    # Their log servers would listen on all addresses, and all logs are in one folder anyway.
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "api-server": ("api-server",),
     "dag-processor": ("dag-processor",),
@@ -28,22 +29,30 @@ _LOOK_EVERY = 0.5
 
 
 class DemoFailed(Exception):
-    """What is wrong, for whoever started the demo."""
+    """What is wrong, for the person who started the demo."""
 
 
 class Airflow:
     """`async with Airflow(folder, dags, settings) as airflow:` is ready when it is entered.
 
-    `folder` is one of `state_folder`, whose guard ends the processes if this one dies.
+    `folder` comes from `state_folder`, whose guard ends the processes if this one dies.
     """
 
     def __init__(
-        self, folder: Path, dags: Path, settings: Mapping[str, str], say: Callable[[str], None]
+        self,
+        folder: Path,
+        dags: Path,
+        settings: Mapping[str, str],
+        say: Callable[[str], None],
+        path: str = "",
     ) -> None:
+        """`path` is that of its pages, such as `/team`."""
         self._say = say
         self.home = folder / "airflow"
         self._records = folder / "pods" / "airflow"
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self._origin = f"http://127.0.0.1:{free_port()}"
+        self._path = path
+        self.url = self._origin + path
         self._env = {**_inherited(), **_settings(self.home, dags, self.url), **settings}
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._ending = AsyncExitStack()
@@ -53,15 +62,15 @@ class Airflow:
         self.home.mkdir(mode=0o700)
         async with AsyncExitStack() as ending:
             ending.push_async_callback(self._end)
-            self._say("making Airflow's database")
+            self._say("creating Airflow's database")
             migration = await self._start("db", "db", "migrate")
             if await migration.wait() != 0:
-                raise DemoFailed(f"Airflow's database cannot be made:\n{self.log('db')}")
+                raise DemoFailed(f"Airflow's database cannot be created:\n{self.log('db')}")
             del self._running["db"]
             self._say(f"starting Airflow's {', '.join(_PARTS)}")
             for name, words in _PARTS.items():
                 await self._start(name, *words)
-            self._session = await ending.enter_async_context(aiohttp.ClientSession(self.url))
+            self._session = await ending.enter_async_context(aiohttp.ClientSession(self._origin))
             await self._until_healthy()
             self._session.headers.update(await self._credentials())
             self._say(f"Airflow is ready: {self.url}")
@@ -72,13 +81,13 @@ class Airflow:
         await self._ending.aclose()
 
     async def run(self) -> None:
-        """Raises DemoFailed as soon as a part of it ends."""
+        """Raises DemoFailed as soon as a part has ended."""
         while True:
             self._check()
             await asyncio.sleep(_LOOK_EVERY)
 
     def log(self, part: str) -> str:
-        """The end of what a part has said."""
+        """The end of the log of a part."""
         lines = (self.home / f"{part}.log").read_text(errors="replace").splitlines()
         return "\n".join(f"  | {line}" for line in lines[-25:])
 
@@ -90,8 +99,11 @@ class Airflow:
     async def post(self, path: str, body: Any) -> Any:
         return await self._call("POST", path, json=body)
 
+    async def patch(self, path: str, body: Any) -> Any:
+        return await self._call("PATCH", path, json=body)
+
     async def find(self, path: str) -> Any:
-        """None if there is no such thing, or not yet."""
+        """None if it does not exist (yet)."""
         try:
             return await self.get(path)
         except aiohttp.ClientResponseError as error:
@@ -100,7 +112,9 @@ class Airflow:
             raise
 
     async def _call(self, method: str, path: str, **options: Any) -> Any:
-        async with self._session.request(method, f"/api/v2/{path}", **options) as response:
+        async with self._session.request(
+            method, f"{self._path}/api/v2/{path}", **options
+        ) as response:
             if response.status >= 400 and response.status != 404:
                 text = (await response.text())[:500]
                 raise DemoFailed(f"{method} {path}: Airflow answers {response.status}: {text}")
@@ -108,8 +122,8 @@ class Airflow:
             return await response.json()
 
     async def _credentials(self) -> dict[str, str]:
-        """All are admins here."""
-        async with self._session.get("/auth/token") as response:
+        """Every user is an admin here."""
+        async with self._session.get(f"{self._path}/auth/token") as response:
             return {"Authorization": f"Bearer {(await response.json())['access_token']}"}
 
     # ---- its processes
@@ -128,7 +142,7 @@ class Airflow:
     def _check(self) -> None:
         for part, process in self._running.items():
             if process.returncode is not None:
-                said = f"exit code {process.returncode}; its last words:\n{self.log(part)}"
+                said = f"exit code {process.returncode}; the end of its log:\n{self.log(part)}"
                 raise DemoFailed(f"Airflow's {part} has ended with {said}")
 
     async def _until_healthy(self) -> None:
@@ -142,7 +156,7 @@ class Airflow:
 
     async def _is_healthy(self) -> bool:
         try:
-            async with self._session.get("/api/v2/monitor/health") as response:
+            async with self._session.get(f"{self._path}/api/v2/monitor/health") as response:
                 health = await response.json()
         except (aiohttp.ClientError, ValueError):
             return False
@@ -164,7 +178,7 @@ def free_port() -> int:
 
 
 def _inherited() -> dict[str, str]:
-    """Nothing that was meant for another Airflow or another Python; and compiled code is kept."""
+    """Without variables for another Airflow or Python; bytecode is kept."""
     away = ("AIRFLOW_", "PYTHON", "KUBE")
     return {name: value for name, value in os.environ.items() if not name.startswith(away)}
 
@@ -178,19 +192,16 @@ def _settings(home: Path, dags: Path, url: str) -> dict[str, str]:
             "SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "EXECUTION_API_SERVER_URL": f"{url}/execution/",
             "PARALLELISM": "4",
-            "HOSTNAME_CALLABLE": "socket.gethostname",  # asks no name server
+            "HOSTNAME_CALLABLE": "socket.gethostname",  # needs no name server
         },
         "API": {
             "HOST": "127.0.0.1",
-            "PORT": url.rpartition(":")[2],
+            "PORT": str(urlsplit(url).port),
             "WORKERS": "1",
             "BASE_URL": url,
         },
-        # Nobody listens there: the log servers are left out, and others' are not asked.
+        # Nobody listens there: the log servers are disabled, and those of others are not used.
         "LOGGING": {"WORKER_LOG_SERVER_PORT": "1", "TRIGGER_LOG_SERVER_PORT": "1"},
-        # An event that comes before the worker has ended would be lost, so that operators wait
-        # for that long; 5 s otherwise.
-        "WORKERS": {"MIN_HEARTBEAT_INTERVAL": "1"},
     }
     named = {
         f"AIRFLOW__{section}__{name}": value

@@ -1,13 +1,12 @@
-"""Starts the embedded cluster and a real Airflow, runs the story between them, ends both.
+"""Starts the embedded cluster and a real Airflow, runs the demo on them, and ends both.
 
-All of it is in the folder .demo of the checkout, which is locked, guarded and removed at the end:
-however this process ends, no other is left.
+Everything is in the folder .demo of the checkout, which is locked, guarded and removed at the end.
+However this process ends, no other process is left.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import shlex
@@ -18,20 +17,20 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from airflow_kftrain.errors import KfTrainError
-from airflow_kftrain.local.agent.agent import state_folder
-from airflow_kftrain.local.agent.logs import CannotRun
-from airflow_kftrain.local.agent.machine import Settings
-from airflow_kftrain.local.api_client import ApiClient, read_kubeconfig
-from airflow_kftrain.local.cluster import LocalCluster, page_of
-from airflow_kftrain.local.server.page import LINKS
 from demo import story
 from demo.airflow import Airflow, DemoFailed
+from kftrain_local.agent.agent import state_folder
+from kftrain_local.agent.logs import CannotRun
+from kftrain_local.agent.machine import Settings
+from kftrain_local.api_client import ApiClient, read_kubeconfig
+from kftrain_local.cluster import LocalCluster, airflow_variables, page_of
+from kftrain_local.errors import LocalError
 
 _HERE = Path(__file__).parent
 _FOLDER = _HERE.parent / ".demo"
 _STAND_INS = _HERE.parent / "example_dags" / "stand_ins"
 """An mpirun, for machines without Open MPI."""
+_TAB = {"AIRFLOW__KFTRAIN__TASK_TAB": "True"}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
 _BEGAN = time.monotonic()
@@ -57,8 +56,8 @@ def main() -> int:
                 for number in _SIGNALS:  # it is ending already
                     signal.signal(number, signal.SIG_IGN)
     except CannotRun as error:
-        say(f"error: {error}; does `make demo` run in this checkout already?")
-    except (DemoFailed, KfTrainError, OSError) as error:
+        say(f"error: {error}; is `make demo` already running in this checkout?")
+    except (DemoFailed, LocalError, OSError) as error:
         say(f"error: {error}")
     return 1
 
@@ -70,7 +69,7 @@ class _Demo:
         self._result = _INTERRUPTED
 
     async def run(self) -> int:
-        """The exit code. However many signals come, it ends once."""
+        """Returns the exit code. However many signals arrive, it ends once."""
         stop = asyncio.Event()
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -89,14 +88,14 @@ class _Demo:
     async def _show(self) -> None:
         say("starting the embedded cluster")
         async with LocalCluster(self._folder, Settings()) as cluster:
-            settings = airflow_settings(cluster.kubeconfig)
+            settings = {**airflow_variables(cluster.kubeconfig), **_TAB}
             async with (
                 Airflow(self._folder, _HERE / "dags", settings, say) as airflow,
                 ApiClient(read_kubeconfig(cluster.kubeconfig)) as api,
             ):
                 await _first(
                     self._tell(airflow, cluster.kubeconfig),
-                    # What has to go on meanwhile: if it ends, something is wrong.
+                    # Tasks that have to continue: if one ends, something is wrong.
                     cluster.run_until(asyncio.Event()),
                     airflow.run(),
                     story.copy_logs(api, say),
@@ -109,21 +108,22 @@ class _Demo:
         await story.follow(run, say)
         good = await story.tell(run, say)
         say(f"Airflow:      {run.url}")
+        say(f"Training:     {run.url}/tasks/function/plugin/kftrain")
         say(f"the cluster:  {page_of(kubeconfig)}")
         say(f"kubectl:      export KUBECONFIG={shlex.quote(str(kubeconfig))}")
         if not good:
-            say("error: not every task is a success, or not every link leads somewhere: see above")
+            say("error: a task has failed, or a link leads nowhere: see above")
         self._result = 0 if good else 1
         if self._keep:
-            say("all of it stays open until Ctrl-C")
-            # Not always is anybody told that a terminal was closed.
+            say("everything stays open until Ctrl-C")
+            # A closed terminal does not always send a signal.
             terminal = _in_terminal()
             while _in_terminal() == terminal:  # noqa: ASYNC110  # nor is there an event
                 await asyncio.sleep(1)
 
 
 async def _first(*works: Coroutine[Any, Any, None]) -> None:
-    """Until one of them ends, which ends the others."""
+    """Waits until one of them ends, and then ends the others."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -133,12 +133,3 @@ async def _first(*works: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def airflow_settings(kubeconfig: Path) -> dict[str, str]:
-    """What `airflow-kftrain local up` prints for Airflow."""
-    extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
-    connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
-    page = page_of(kubeconfig)
-    links = {f"AIRFLOW__KFTRAIN__{name.upper()}_URL": page + path for name, path in LINKS.items()}
-    return {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection, **links}

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import aiohttp
 
-from airflow_kftrain.local.api_client import ApiClient, core
 from demo.airflow import Airflow, DemoFailed
+from kftrain_local.api_client import ApiClient, core
 
 DAG = "demo"
 _PATIENCE = 90
@@ -43,7 +43,9 @@ class Run(NamedTuple):
         return dict(answer["extra_links"])
 
     async def log(self, task: str) -> str:
-        answer = await self.airflow.get(f"{self.path}/taskInstances/{task}/logs/1")
+        answer = await self.airflow.find(f"{self.path}/taskInstances/{task}/logs/1")
+        if answer is None:
+            return "  | no log: the task has not begun"
         return "\n".join(f"  | {line.get('event', line)}" for line in answer["content"][-40:])
 
 
@@ -63,12 +65,18 @@ async def start(airflow: Airflow) -> Run:
 
 
 async def follow(run: Run, say: Say) -> None:
-    """Until the run has ended: the states of its tasks, as they change."""
+    """Prints the states and the progress of the tasks as they change, until the run has ended."""
     told: dict[str, str] = {}
+    progress: dict[str, str] = {}
     end = asyncio.get_running_loop().time() + _LONGEST_RUN
     while asyncio.get_running_loop().time() < end:
         for task in await run.tasks():
             name, state = task["task_id"], task["state"] or "none"
+            if state == "deferred" or told.get(name) == "deferred":
+                words = _progress(await run.xcom(name, "kftrain"))
+                if words != progress.get(name, ""):
+                    progress[name] = words
+                    say(f"task {name}: {words}")
             if told.get(name, "none") != state:
                 told[name] = state
                 where = ", its trigger waits for the job" if state == "deferred" else ""
@@ -80,8 +88,18 @@ async def follow(run: Run, say: Say) -> None:
     raise DemoFailed("\n".join([f"The run has not ended after {_LONGEST_RUN} s.", *logs]))
 
 
+def _progress(shown: Any) -> str:
+    """In words, from what the task shows of its job in an XCom."""
+    found = (shown or {}).get("progress")
+    if not found:
+        return ""
+    metrics = [f"{name} {value:.6g}" for name, value in found["latest"].items()]
+    step = "step {step} of {total} ({percent:g} %)".format(**found)
+    return ", ".join([step, *metrics])
+
+
 async def copy_logs(api: ApiClient, say: Say) -> None:
-    """The log of each job's leader, line by line as it comes."""
+    """Prints the log of each job's leader, line by line, without the reports of its progress."""
     copies: dict[str, asyncio.Task[None]] = {}
     try:
         async for what, found in api.follow(core("", "pods")):
@@ -108,11 +126,12 @@ async def _copy_log(api: ApiClient, pod: Object, say: Say) -> None:
     container = pod["spec"]["containers"][0]["name"]
     path = core(its["namespace"], "pods", its["name"], "log")
     async for line in api.lines(path, container=container, follow="true"):
-        say(f"[{its['name']}] {line}")
+        if '"kftrain"' not in line:
+            say(f"[{its['name']}] {line}")
 
 
 async def tell(run: Run, say: Say) -> bool:
-    """How it ended, and where one can look at it; whether all is well."""
+    """Prints how it ended, and where to look at it. Returns whether everything is well."""
     good = True
     async with aiohttp.ClientSession() as session:
         for task in await run.tasks():
@@ -145,6 +164,6 @@ async def _addresses(run: Run, task: str) -> list[tuple[str, str]]:
 async def _code(session: aiohttp.ClientSession, url: str) -> str:
     try:
         async with session.get(url, timeout=aiohttp.ClientTimeout(total=10)) as response:
-            return str(response.status)  # a log that is followed may have no end
+            return str(response.status)  # the log of a running pod may have no end
     except (aiohttp.ClientError, asyncio.TimeoutError) as error:
         return f"cannot be fetched: {error!r}"

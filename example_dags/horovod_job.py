@@ -1,6 +1,6 @@
 """A Horovod job: an MPIJob whose launcher runs horovodrun.
 
-Where Horovod is not installed, `stand_ins/horovodrun` takes its place on the embedded cluster.
+If Horovod is not installed, `stand_ins/horovodrun` replaces horovodrun on the embedded cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ with DAG("horovod_job", schedule=None) as dag:
     train = HorovodJobOperator(
         task_id="train",
         image="horovod/horovod:0.28.1",
-        command=["python", "-c", PI],  # the training program; horovodrun is put before it
+        command=["python", "-c", PI],  # the training program; horovodrun starts it
         workers=2,
         horovod=Horovod(min_np=1, max_np=2),
         container_resources=Resources(cpu=1, memory="512Mi"),

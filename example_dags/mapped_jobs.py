@@ -1,4 +1,4 @@
-"""A sweep: a job for each learning rate, and the best of them."""
+"""A sweep: a job for each learning rate, and the best result."""
 
 from __future__ import annotations
 

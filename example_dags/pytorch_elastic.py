@@ -1,6 +1,6 @@
 """An elastic PyTorchJob: two or three nodes under torchrun, as many as there is room for.
 
-Where torch is not installed, `stand_ins/torchrun` takes its place on the embedded cluster.
+If torch is not installed, `stand_ins/torchrun` replaces torchrun on the embedded cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ with DAG("pytorch_elastic", schedule=None) as dag:
     train = PyTorchJobOperator(
         task_id="train",
         image="pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime",
-        command=["python", "-c", FIT],  # put under torchrun
+        command=["python", "-c", FIT],  # torchrun starts it
         elastic=Elastic(nodes="2:3", max_restarts=3),
         container_resources=Resources(cpu=1, memory="512Mi"),
         deferrable=True,

@@ -1,8 +1,7 @@
-"""A PyTorchJob: one master and two workers, all alike.
+"""A PyTorchJob: one master and two identical workers.
 
-The programs of these examples need nothing but Python, so that they also run on the embedded
-cluster (`airflow-kftrain local up`): it runs commands as processes of this machine, and ignores
-images.
+The programs of these examples need nothing but Python, so they also run on the embedded cluster
+(`airflow-kftrain local up`): it runs commands as processes of this machine, and ignores images.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from airflow.sdk import DAG
 
 from airflow_kftrain import PyTorchJobOperator, Resources
 
-# An image of your own brings its program along: command=["python", "train.py"].
+# An image of your own contains the program: command=["python", "train.py"].
 FIT = (Path(__file__).parent / "programs" / "fit.py").read_text(encoding="utf-8")
 
 with DAG("pytorch_job", schedule=None, params={"rate": 0.5}) as dag:

@@ -1,4 +1,4 @@
-"""A PyTorchJob whose master is not like its workers, with limits of every kind."""
+"""A PyTorchJob whose master differs from its workers, with limits of every kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with DAG("pytorch_roles", schedule=None) as dag:
     # --8<-- [start:task]
     train = PyTorchJobOperator(
         task_id="train",
-        # What a replica leaves out is the job's.
+        # A field that a replica omits is taken from the job.
         image="python:3.12-slim",
         command=["python", "-c", FIT],
         env={"LOG_LEVEL": "info"},

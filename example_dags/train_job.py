@@ -14,7 +14,7 @@ with DAG("train_job", schedule=None) as dag:
     # --8<-- [start:task]
     train = TrainJobOperator(
         task_id="train",
-        runtime="torch-distributed",  # its image is used, since none is given here
+        runtime="torch-distributed",  # also sets the image, since none is given here
         command=["python", "-c", FIT],
         num_nodes=2,
         container_resources=Resources(cpu=1, memory="512Mi"),

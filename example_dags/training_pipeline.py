@@ -1,5 +1,5 @@
-"""A job between other tasks: it goes on from its checkpoint when it is tried again, has links, and
-its result is used downstream.
+"""A job between other tasks. A retry continues from its checkpoint, it has links, and a downstream
+task uses its result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_kftrain import Lifecycle, Links, PyTorchJobOperator, Resources
 FIT = (Path(__file__).parent / "programs" / "fit.py").read_text(encoding="utf-8")
 
 with DAG("training_pipeline", schedule=None) as dag:
-    # Pods of the embedded cluster see this machine's folders. On a real one this is a volume
+    # Pods of the embedded cluster see the folders of this machine. On a real one this is a volume
     # (pod=Pod(volumes=..., volume_mounts=...)) or a place in an object store.
     @setup
     def make_folder() -> str:

@@ -1,4 +1,4 @@
-"""Before any test: an Airflow home to be thrown away, and none of the developer's own settings."""
+"""Before any test: a temporary Airflow home, and none of the developer's own settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("kftrain", deadline=None)
+# How long an example takes says more about the machine than about the code. Each change runs the
+# unit tests on three Pythons (.ci/run), each with examples of its own.
+settings.register_profile("kftrain", deadline=None, max_examples=50)
 settings.load_profile("kftrain")
 
 
@@ -21,9 +22,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write the golden manifests anew instead of comparing with them",
     )
     parser.addoption(
+        "--write-pictures",
+        action="store_true",
+        help="tests/e2e/test_training_tab.py writes the pictures in docs/images anew",
+    )
+    parser.addoption(
         "--record",
         action="store_true",
-        help="tests/cluster writes its recordings anew, into tests/recordings",
+        help="tests/cluster writes its recordings anew, into tests/recordings, and the fault "
+        "matrix the rows that it plays, into docs/faults.md",
     )
     parser.addoption(
         "--target",
@@ -35,7 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Whoever starts the tests in the background may have it ignored, which children inherit.
+    # If the tests are started in the background, SIGINT may be ignored, and child processes inherit
+    # that.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in list(os.environ):

@@ -1,6 +1,5 @@
-"""`airflow-kftrain doctor`: what of a connection and its cluster works, one line each, and what to
-do about the rest. It changes nothing.
-"""
+"""`airflow-kftrain doctor`: checks a connection and its cluster. It prints one line per finding,
+with what to do about each problem, and changes nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +14,12 @@ from airflow_kftrain.hooks import api_calls, permissions
 from airflow_kftrain.hooks.permissions import Permission
 from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.job_state import read_mapping, read_mappings, read_text
-from airflow_kftrain.kinds import BATCH_JOB, KINDS, JobKind
+from airflow_kftrain.kinds import BATCH_JOB, KINDS, KUEUE_GROUP, JobKind
 from airflow_kftrain.monitoring.text import one_line
 
 _GOOD = "ok"
 _NOTE = "note"
 _BAD = "FAIL"
-_KUEUE = "kueue.x-k8s.io"
 
 
 class Finding(NamedTuple):
@@ -43,14 +41,14 @@ def main(words: list[str]) -> int:
 def _arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="airflow-kftrain doctor",
-        description="Say what of an Airflow connection and its cluster works for training jobs.",
-        epilog="Exit code 0: training jobs can run; 1: something has to be mended.",
+        description="Check whether an Airflow connection and its cluster can run training jobs.",
+        epilog="Exit code 0: training jobs can run; 1: something has to be fixed.",
     )
     parser.add_argument(
         "--conn-id", default="kubernetes_default", help="the Airflow connection (%(default)s)"
     )
     parser.add_argument(
-        "--namespace", default="", help="where jobs are to run (default: the connection's)"
+        "--namespace", default="", help="the namespace of the jobs (default: the connection's)"
     )
     return parser.parse_args(words)
 
@@ -62,9 +60,9 @@ class _Examination:
         self._served: list[JobKind] = []
 
     def findings(self) -> Iterator[Finding]:
-        """Ends with what makes it pointless to go on."""
+        """Ends with a finding after which it is useless to continue."""
         try:
-            with redirect_stdout(sys.stderr):  # Airflow tells there what it does
+            with redirect_stdout(sys.stderr):  # Airflow prints its own messages there
                 source, server = self._hook.source(), self._hook.server()
                 self._namespace = self._namespace or self._hook.namespace()
         except BadConnection as error:
@@ -78,18 +76,20 @@ class _Examination:
             yield from self._of_kinds()
             yield from self._of_rights()
             yield from self._of_webhooks()
-            yield self._of_kueue()
-        except KfTrainError as error:  # no legal name among them
+            yield from self._of_kueue()
+        except KfTrainError as error:  # for example an invalid name of a namespace
             yield Finding(_BAD, str(error))
 
     def _of_namespace(self) -> Finding:
         try:
             self._hook.ask(api_calls.get_namespace(self._namespace))
         except NotFound:
-            advice = "Make it, or name another in the connection or with --namespace"
-            return Finding(_BAD, f"namespace {self._namespace} is not there. {advice}.")
+            advice = "Create it, or set another one in the connection or with --namespace"
+            return Finding(_BAD, f"namespace {self._namespace} does not exist. {advice}.")
         except Forbidden:
-            return Finding(_NOTE, f"namespace {self._namespace}: we may not look whether it exists")
+            return Finding(
+                _NOTE, f"namespace {self._namespace}: not allowed to check whether it exists"
+            )
         return Finding(_GOOD, f"namespace {self._namespace}")
 
     def _of_kinds(self) -> Iterator[Finding]:
@@ -115,7 +115,7 @@ class _Examination:
         )
 
     def _of_rights(self) -> Iterator[Finding]:
-        # Two versions of a kind have the same rights.
+        # Two versions of a kind have the same permissions.
         by_resource = {(kind.group, kind.plural): kind for kind in self._served}
         for kind in by_resource.values():
             yield from self._of_resource(permissions.of_kind(kind))
@@ -132,11 +132,11 @@ class _Examination:
                 continue
             mark = _BAD if each.needed else _NOTE
             what = f"{each.verb} {_full_name(each)} in namespace {self._namespace}"
-            text = f"we may not {what} ({each.why}). Add that verb to our Role."
+            text = f"not allowed: {what} ({each.why}). Add this verb to the Role."
             yield Finding(mark, text)
         if granted:
             verbs = ", ".join(each.verb for each in granted)
-            yield Finding(_GOOD, f"we may {verbs} {_full_name(granted[0])}")
+            yield Finding(_GOOD, f"allowed: {verbs} {_full_name(granted[0])}")
 
     def _of_webhooks(self) -> Iterator[Finding]:
         groups = {kind.group for kind in self._served} - {BATCH_JOB.group}
@@ -144,7 +144,7 @@ class _Examination:
             try:
                 found = self._hook.ask(api_calls.list_webhooks(plural))
             except Forbidden:
-                yield Finding(_NOTE, f"{plural}: we may not read them, and need not")
+                yield Finding(_NOTE, f"{plural}: not allowed to read them, and not required")
                 continue
             except (NotFound, NotServed):
                 continue
@@ -158,12 +158,12 @@ class _Examination:
         client = read_mapping(webhook.get("clientConfig"))
         service = read_mapping(client.get("service"))
         if not read_text(client.get("caBundle")):
-            text = f"webhook {name} has no certificate authority, so that every submit is refused"
-            return Finding(_BAD, f"{text}. Restart its operator, which has to write it.")
+            text = f"webhook {name} has no certificate authority, so every submit is rejected"
+            return Finding(_BAD, f"{text}. Restart its operator, which should set it.")
         if service and not self._has_service(service):
             where = f"{read_text(service.get('namespace'))}/{read_text(service.get('name'))}"
-            text = f"webhook {name} leads to the service {where}, which is not there"
-            return Finding(_BAD, f"{text}. Install its operator anew, or delete the webhook.")
+            text = f"webhook {name} uses the service {where}, which does not exist"
+            return Finding(_BAD, f"{text}. Reinstall its operator, or delete the webhook.")
         return Finding(_GOOD, f"webhook {name}")
 
     def _has_service(self, service: Mapping[str, Any]) -> bool:
@@ -173,15 +173,17 @@ class _Examination:
         except NotFound:
             return False
         except Forbidden:
-            return True  # as far as we may know
+            return True  # it may exist
         return True
 
-    def _of_kueue(self) -> Finding:
+    def _of_kueue(self) -> Iterator[Finding]:
         try:
-            self._hook.ask(api_calls.served_versions(_KUEUE))
+            self._hook.ask(api_calls.served_versions(KUEUE_GROUP))
         except (NotFound, NotServed, Forbidden):
-            return Finding(_NOTE, "Kueue is not installed: leave queue_name out")
-        return Finding(_GOOD, "Kueue is installed: queue_name can be used")
+            yield Finding(_NOTE, "Kueue is not installed: do not use queue_name")
+            return
+        yield Finding(_GOOD, "Kueue is installed: you can use queue_name")
+        yield from self._of_resource(permissions.of_queues())
 
 
 def _full_name(permission: Permission) -> str:

@@ -1,9 +1,9 @@
-"""`airflow-kftrain sweep`: the living jobs of this Airflow with the state of their tasks, and the
-end of those that nobody looks after any more.
+"""`airflow-kftrain sweep`: lists the unfinished jobs of this Airflow with the states of their
+tasks, and deletes orphans.
 
-It runs where Airflow's configuration is, and reads the states from the metadata database
-(airflow_compat.stored_task_state says why). Exit codes: 0, no orphan is left; 1, orphans are; 2, it
-could not be found out of all jobs.
+It needs Airflow's configuration, and reads the states from the metadata database
+(airflow_compat.stored_task_state says why). Exit codes: 0, no orphan is left; 1, orphans are left;
+2, some jobs could not be checked.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from airflow_kftrain.ownership import Claim, TaskState, is_orphan, read_claim
 from airflow_kftrain.watching.sweeping import Suspect, sweep
 
 _NO_NAME = """\
-this Airflow has no name of its own, so that the jobs of others could look like its. Configure \
-[kftrain] instance, or say the name under which the jobs were made with --instance."""
+this Airflow has no name of its own, so jobs of other Airflows could look like its own. Configure \
+[kftrain] instance, or use --instance with the name under which the jobs were created."""
 
 _HEAD = ("JOB", "AGE", "DAG", "RUN", "TASK", "INDEX", "STATE", "VERDICT")
 
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 
 
 _ORPHAN = "orphan"
-_UNKNOWN = "not known"
+_UNKNOWN = "unknown"
 
 
 def main(words: list[str]) -> int:
@@ -56,7 +56,7 @@ def main(words: list[str]) -> int:
     if not given.instance and not instance_is_configured():
         sys.stderr.write(f"airflow-kftrain sweep: {_NO_NAME}\n")
         return 2
-    with redirect_stdout(sys.stderr):  # Airflow tells there what it does
+    with redirect_stdout(sys.stderr):  # Airflow prints its own messages there
         command = _Sweep(given.conn_id, given.instance or airflow_instance())
         asyncio.run(command.look(given.namespace))
         if given.yes:
@@ -70,23 +70,28 @@ def main(words: list[str]) -> int:
 def _arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="airflow-kftrain sweep",
-        description="List the living jobs of this Airflow, and delete those without a task.",
-        epilog="Exit code 0: no orphan is left; 1: orphans are; 2: not all could be asked about.",
+        description="List the unfinished jobs of this Airflow, and delete orphans.",
+        epilog="Exit code 0: no orphan is left; 1: some are; 2: some jobs could not be checked.",
     )
     parser.add_argument(
-        "--conn-id", default="kubernetes_default", help="which cluster (%(default)s)"
+        "--conn-id", default="kubernetes_default", help="the Airflow connection (%(default)s)"
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--namespace", default="", help="other than the connection's")
+    where.add_argument(
+        "--namespace", default="", help="the namespace of the jobs (default: the connection's)"
+    )
     where.add_argument(
         "--all-namespaces",
         dest="namespace",
         action="store_const",
         const=ALL_NAMESPACES,
-        help="needs the right to list the jobs of the whole cluster",
+        help="all namespaces; needs permission to list jobs in the whole cluster",
     )
     parser.add_argument(
-        "--instance", default="", metavar="NAME", help="the name of this Airflow, if not configured"
+        "--instance",
+        default="",
+        metavar="NAME",
+        help="the name of this Airflow, if it is not configured",
     )
     parser.add_argument("--yes", action="store_true", help="delete the orphans")
     return parser.parse_args(words)
@@ -119,8 +124,8 @@ class _Sweep:
     async def _jobs(
         self, hook: AsyncTrainingJobHook, kind: JobKind, namespace: str
     ) -> AsyncIterator[dict[str, Any]]:
-        """Those that live. The annotation decides, since a label may be a hash, and an operator
-        may have copied it to what it made itself."""
+        """The unfinished jobs of this Airflow. The annotation decides: the label may be a hash, and
+        an operator may have copied it to its own objects."""
         selector = f"{INSTANCE_LABEL}={label_safe(self._instance)}"
         async for job in hook.list(kind, namespace, selector):
             ours = read_claim(job).owner.instance == self._instance
@@ -132,7 +137,7 @@ class _Sweep:
         namespace = read_text(read_mapping(job.get("metadata")).get("namespace"))
         place = Suspect(kind.api_version, kind.kind, namespace, claim.name)
         try:
-            task = stored_task_state(owner.dag_id, owner.run_id, owner.task_id, owner.map_index)
+            task = stored_task_state(owner)
         except Exception as error:  # noqa: BLE001  # of whichever database there is
             self._fail(f"cannot read the state of a task: {one_line(str(error))}")
             return _Row(place, claim, None, _UNKNOWN)
@@ -149,19 +154,22 @@ class _Sweep:
                 self._fail(str(error))
                 verdict = "orphan, cannot be deleted"
             else:
-                verdict = "deleted" if done else "left, since it has changed"
+                verdict = "deleted" if done else "not deleted, since it has changed"
             self._rows[number] = self._rows[number]._replace(verdict=verdict)
 
     def table(self) -> str:
         if not self._rows:
-            return "" if self._failures else f"no living jobs of {self._instance}\n"
+            return "" if self._failures else f"no unfinished jobs of {self._instance}\n"
         cells = [_HEAD, *(_cells(row) for row in self._rows)]
         widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
         return "".join(f"{_aligned(line, widths)}\n" for line in cells)
 
     def remarks(self) -> list[str]:
         orphans = self._orphans()
-        return [*self._failures, *([f"{orphans} to be deleted with --yes"] if orphans else [])]
+        if orphans:
+            plural = "s" if orphans > 1 else ""
+            return [*self._failures, f"{orphans} orphan{plural}; delete with --yes"]
+        return self._failures
 
     def exit_code(self) -> int:
         return 2 if self._failures else int(self._orphans() > 0)
@@ -179,7 +187,7 @@ def _verdict(claim: Claim, state: JobState, task: TaskState) -> str:
         return _ORPHAN
     if claim.terminating:
         return "being deleted"
-    return "not waited for" if claim.unattended else "looked after"
+    return "not waited for" if claim.unattended else "in use"
 
 
 def _cells(row: _Row) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
-"""All that talks to a cluster; nothing else imports a Kubernetes client.
+"""Talks to clusters; nothing else imports a Kubernetes client.
 
-`api_calls` says what is asked, `answers` what an answer means, `talks` in which order calls are
-made and when they are tried again: pure, values in and values out. The two hooks carry calls and
-answers to and fro with the credentials of an Airflow connection, one with threads and one in an
-event loop.
+`api_calls` builds requests and `answers` interprets responses: values in, values out. `operations`
+decides in which order calls are made and when they are repeated. AsyncTrainingJobHook sends them
+with the credentials of an Airflow connection; TrainingJobHook is the same for code that blocks.
 """

@@ -1,7 +1,7 @@
-"""What the API server answered: an object, or an error of ours that says what to do. Pure.
+"""Turns the response of an API server into an object, or into an error that says what to do. Pure.
 
-The texts of others are cut, and stand in one line. Addresses are shown without their path, which
-may be a key; what an exception of a client library says of itself is not shown at all.
+Texts of others are shortened to one line. Addresses are shown without their path, which may be a
+key. The messages of exceptions of client libraries are never shown.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from airflow_kftrain.errors import (
     ClusterError,
@@ -41,14 +43,14 @@ NOT_TRUSTED = "CertificateNotTrusted"
 class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    """Their names in lower case."""
+    """By their names in lower case."""
     text: str
     server: str = "the cluster"
-    """Who answered, for errors: an address without its path, and the connection."""
+    """Who answered, for errors: the address without its path, and the connection."""
 
 
 class _Said(NamedTuple):
-    """What a Status object says; all of it empty where the answer is none."""
+    """The content of a Status object; empty if the response is none."""
 
     is_status: bool
     code: int
@@ -60,7 +62,7 @@ class _Said(NamedTuple):
 
 
 def read_answer(call: Call, answer: Answer) -> dict[str, Any]:
-    """The object; raises ClusterError."""
+    """The object. Raises ClusterError."""
     check(call, answer)
     try:
         body = json.loads(answer.text)
@@ -72,7 +74,7 @@ def read_answer(call: Call, answer: Answer) -> dict[str, Any]:
 
 
 def check(call: Call, answer: Answer) -> None:
-    """Raises ClusterError unless the call was done."""
+    """Raises ClusterError unless the call has succeeded."""
     if 300 <= answer.status < 400:
         raise no_api_server(call, answer.server)
     if not 200 <= answer.status < 300:
@@ -80,14 +82,14 @@ def check(call: Call, answer: Answer) -> None:
 
 
 def is_for_nobody(answer: Answer) -> bool:
-    """Whether the server refused us as somebody without credentials: a client library goes on
-    without a token where fetching one has failed."""
+    """Whether the server saw no credentials: if fetching a token fails, client libraries continue
+    without one."""
     return answer.status == 403 and f'User "{_NOBODY}"' in answer.text.replace('\\"', '"')
 
 
 def read_event(call: Call, line: bytes, server: str) -> tuple[str, dict[str, Any]]:
-    """A line of a watch: what happened, and to which object. Raises ClusterError for an event that
-    is an error; Expired if the watch has to start anew."""
+    """Reads a line of a watch: the type of the event, and the object. Raises ClusterError for an
+    ERROR event, and Expired if the watch has to start again."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -102,62 +104,34 @@ def read_event(call: Call, line: bytes, server: str) -> tuple[str, dict[str, Any
     return read_text(event.get("type")), changed
 
 
-def parse_list(text: str) -> Iterator[tuple[str, Any]]:
-    """A list, item by item, so that an event loop can do something else in between: ("item", the
-    object) for each, and (key, value) for all else. Raises ValueError."""
-    read = json.JSONDecoder().raw_decode
-    here = _after(text, 0, "{")
-    while text[here : here + 1] != "}":
-        key, here = read(text, here)
-        here = _after(text, here, ":")
-        if key == "items" and text.startswith("[", here):
-            here = _after(text, here, "[")
-            while text[here : here + 1] != "]":
-                item, here = read(text, here)
-                yield "item", item
-                here = _after_comma(text, here, "]")
-            here = _skip_spaces(text, here + 1)
-        else:
-            value, here = read(text, here)
-            yield key, value
-        here = _after_comma(text, here, "}")
+class ListPage(msgspec.Struct):
+    """A page of a list. Its items are parsed later, one by one, so that the event loop gets a turn
+    in between."""
+
+    items: list[msgspec.Raw] | None = None
+    metadata: Any = None
 
 
-def _after(text: str, here: int, sign: str) -> int:
-    here = _skip_spaces(text, here)
-    if not text.startswith(sign, here):
-        raise ValueError(f"no {sign} at {here}")
-    return _skip_spaces(text, here + len(sign))
-
-
-def _after_comma(text: str, here: int, end: str) -> int:
-    here = _skip_spaces(text, here)
-    return here if text.startswith(end, here) else _after(text, here, ",")
-
-
-_SPACES = re.compile(r"\s*")
-
-
-def _skip_spaces(text: str, here: int) -> int:
-    found = _SPACES.match(text, here)
-    return found.end() if found else here
+read_page = msgspec.json.Decoder(ListPage).decode
+"""Raises ValueError or MsgspecError."""
+read_item = msgspec.json.Decoder().decode
 
 
 class Body:
-    """Puts together an answer that comes in pieces, or only the end of it."""
+    """Assembles a response from pieces, or only the end of it."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._bytes = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """Raises Unreachable for an answer that no memory should hold."""
+        """Raises Unreachable if the response is too long to be kept in memory."""
         self._bytes += piece
         last = self._call.last_bytes
         if last is not None and len(self._bytes) > last + _SLACK:
             del self._bytes[:-last]
         if len(self._bytes) > _LONGEST_ANSWER:
-            problem = f"the answer is longer than {_LONGEST_ANSWER} bytes"
+            problem = f"the response is longer than {_LONGEST_ANSWER} bytes"
             raise Unreachable(self._call.doing, problem)
 
     def text(self) -> str:
@@ -167,15 +141,14 @@ class Body:
 
 
 class Lines:
-    """Puts together the lines of a stream that comes in pieces. A line that is too long goes on
-    without its rest."""
+    """Assembles the lines of a stream from pieces. A line that is too long is cut off."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
         self._open = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that are complete now."""
+        """Returns the lines that are complete now."""
         *ended, rest = piece.split(b"\n")
         lines = []
         for part in ended:
@@ -186,7 +159,7 @@ class Lines:
         return lines
 
     def rest(self) -> list[bytes]:
-        """The last line of a stream that does not end with a line break."""
+        """The last line, if the stream does not end with a line break."""
         return [bytes(self._open)] if self._open else []
 
     def _add(self, part: bytes) -> None:
@@ -194,11 +167,11 @@ class Lines:
 
 
 def unreachable(call: Call, server: str, error: BaseException) -> Unreachable:
-    """For what a client library raises when there is no answer."""
+    """The error for an exception of a client library when there is no response."""
     causes = _causes(error)
     problem, advice = next(
         (words for kind, words in _TROUBLES if any(isinstance(each, kind) for each in causes)),
-        ("the connection to {server} broke without an answer", "This may pass."),
+        ("the connection to {server} closed without a response", "This may be temporary."),
     )
     problem, reason = problem.format(server=server), ""
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes):
@@ -221,37 +194,37 @@ _TROUBLES: tuple[tuple[_Kinds, tuple[str, str]], ...] = (
     (
         ssl.SSLError,
         (
-            "there is no TLS with {server}",
-            "Check that the connection's address begins with https:// exactly where the server "
-            "speaks TLS.",
+            "the TLS handshake with {server} failed",
+            "Check that the connection's address begins with https:// if, and only if, the "
+            "server uses TLS.",
         ),
     ),
     (
         socket.gaierror,
         (
-            "the name in {server} is not known",
-            "Check the address in the connection, and that this process can resolve it.",
+            "the host name in {server} cannot be resolved",
+            "Check the address in the connection, and the DNS settings of this machine.",
         ),
     ),
     (
         ConnectionRefusedError,
         (
             "{server} refuses connections",
-            "Check the address in the connection, and that the cluster is up.",
+            "Check the address in the connection, and that the cluster is running.",
         ),
     ),
     (
-        (TimeoutError, asyncio.TimeoutError),  # two until Python 3.10
+        (TimeoutError, asyncio.TimeoutError),  # two classes until Python 3.10
         (
-            "{server} did not answer in time",
-            "It may be overloaded, or a firewall drops what we send.",
+            "{server} did not respond in time",
+            "It may be overloaded, or a firewall may drop the packets.",
         ),
     ),
 )
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    """The error and what led to it; client libraries wrap, and not always with `from`."""
+    """The error and its causes. Client libraries wrap exceptions, and not always with `from`."""
     found: list[BaseException] = []
     waiting = [error]
     while waiting and len(found) < 20:
@@ -294,15 +267,15 @@ def _refusal(call: Call, said: _Said) -> ClusterError:
 def no_api_server(call: Call, server: str) -> Unreachable:
     return Unreachable(
         call.doing,
-        f"{server} is no API server of Kubernetes",
-        advice="Check the address in the connection: a proxy or a login page may stand there.",
+        f"{server} is not a Kubernetes API server",
+        advice="Check the address in the connection: it may lead to a proxy or a login page.",
     )
 
 
 def _unauthorized(call: Call, said: _Said) -> ClusterError:
     return Unauthorized(
         call.doing,
-        f"{said.server} does not take our credentials (401)",
+        f"{said.server} rejects the credentials (401)",
         advice="The token or certificate in the connection may have expired: renew it.",
         code=said.code,
         reason=said.reason or "Unauthorized",
@@ -318,29 +291,34 @@ _MISSING_RIGHT = re.compile(
 
 
 def _forbidden(call: Call, said: _Said) -> ClusterError:
-    """403 is said by RBAC, by quota, and by webhooks and other rules alike."""
+    """RBAC, quotas, webhooks and other rules all answer 403."""
     right = _MISSING_RIGHT.search(said.message)
     if right:
         return _missing_right(call, said, right)
     if "exceeded quota" in said.message:
         return ClusterError(
             call.doing,
-            f"the quota of the namespace is used up: {said.message}",
-            advice="End what uses it, ask for less, or have the quota raised.",
+            f"the quota of the namespace is exhausted: {said.message}",
+            advice="End other jobs, request less, or have the quota raised.",
             code=403,
             reason=QUOTA_EXCEEDED,
         )
     if not said.is_status or " cannot " in said.message:
         return Forbidden(
             call.doing,
-            f"{said.server} forbids it: {said.message or 'it does not say why'}",
-            advice="`airflow-kftrain doctor` shows which rights are missing.",
+            f"{said.server} forbids this call: {said.message or 'no reason given'}",
+            advice="`airflow-kftrain doctor` shows which permissions are missing.",
             code=403,
             reason=said.reason,
         )
-    advice = "A rule of the cluster forbids it: correct what it names, or ask who made the rule."
+    advice = (
+        "A rule of the cluster forbids this call: correct what the message names, or ask the owner "
+        "of the rule."
+    )
     if "because it is being terminated" in said.message:
-        advice = "The namespace is being deleted: choose another, or wait until it is made anew."
+        advice = (
+            "The namespace is being deleted: choose another one, or wait until it is created again."
+        )
     return Refused(call.doing, said.message, advice=advice, code=403, reason=said.reason)
 
 
@@ -349,13 +327,13 @@ def _missing_right(call: Call, said: _Said, right: re.Match[str]) -> ClusterErro
     what = f"{resource} of {group}" if group else resource
     where = f" in namespace {right['namespace']}" if right["namespace"] else ""
     advice = (
-        f"Give it a Role with the verb {right['verb']} on {resource}; `airflow-kftrain doctor` "
-        "shows all rights that are needed."
+        f"Give this user a Role with the verb {right['verb']} on {resource}; `airflow-kftrain "
+        "doctor` lists all required permissions."
     )
     problem = f"{right['user']} may not {right['verb']} {what}{where}"
     if right["user"] == _NOBODY:
-        problem = f"{said.server} got no credentials from us: {problem}"
-        advice = "Check what the connection says of its user, and the program that fetches tokens."
+        problem = f"{said.server} received no credentials: {problem}"
+        advice = "Check the user in the connection, and the exec plugin that fetches tokens."
         return Unauthorized(call.doing, problem, advice=advice, code=403, reason=said.reason)
     return Forbidden(call.doing, problem, advice=advice, code=403, reason=said.reason)
 
@@ -365,7 +343,7 @@ def _not_found(call: Call, said: _Said) -> ClusterError:
         return _not_served(call, said)
     advice = ""
     if said.details.get("kind") == "namespaces":
-        advice = "Make the namespace, or correct its name in the operator or in the connection."
+        advice = "Create the namespace, or correct its name in the operator or in the connection."
     problem = said.message or "there is no such object"
     return NotFound(call.doing, problem, advice=advice, code=404, reason=said.reason)
 
@@ -382,31 +360,33 @@ def _conflict(call: Call, said: _Said) -> ClusterError:
     if said.reason == ALREADY_EXISTS:
         return Conflict(call.doing, said.message, code=409, reason=ALREADY_EXISTS)
     if "resourcequota" in said.message:
-        # Two were counted at the same moment: not about our object at all.
+        # Two objects were counted at the same moment, so this is not about ours.
         return ClusterError(call.doing, said.message, code=409, reason=said.reason)
-    problem = said.message or "it has changed since it was read"
+    problem = said.message or "the object has changed since it was read"
     return Conflict(call.doing, problem, code=409, reason=said.reason)
 
 
 def _expired(call: Call, said: _Said) -> ClusterError:
     return Expired(
         call.doing,
-        said.message or "the server has forgotten that version",
+        said.message or "the resource version is too old",
         code=410,
         reason=said.reason or "Expired",
     )
 
 
 def _too_large(call: Call, said: _Said) -> ClusterError:
-    advice = "Take large files, scripts and variables out of it: a ConfigMap, a volume, the image."
-    problem = f"it is too large for the cluster: {said.message or 'no reason given'}"
+    advice = "Move large files, scripts and variables to a ConfigMap, a volume or the image."
+    problem = f"the object is too large for the cluster: {said.message or 'no reason given'}"
     return Refused(call.doing, problem, advice=advice, code=said.code, reason=said.reason)
 
 
 def _refused(call: Call, said: _Said) -> ClusterError:
-    """400, 422, and what we have never seen."""
-    problem = "; ".join(_faults(said)) or said.message or f"it was refused with code {said.code}"
-    advice = "Correct the field that is named." if _names_a_field(said) else ""
+    """400, 422, and codes that are not known."""
+    problem = (
+        "; ".join(_faults(said)) or said.message or f"the server rejected it with code {said.code}"
+    )
+    advice = "Correct this field." if _names_a_field(said) else ""
     return Refused(
         call.doing, one_line(problem, _LONGEST), advice=advice, code=said.code, reason=said.reason
     )
@@ -423,19 +403,19 @@ def _names_a_field(said: _Said) -> bool:
 
 
 def _too_many(call: Call, said: _Said) -> ClusterError:
-    problem = f"the cluster has too much to do (429): {said.message or 'it says no more'}"
+    problem = f"the cluster is overloaded (429): {said.message or 'no reason given'}"
     return ClusterError(
-        call.doing, problem, advice="This passes by itself.", code=429, reason=said.reason
+        call.doing, problem, advice="This is temporary.", code=429, reason=said.reason
     )
 
 
 def _server_trouble(call: Call, said: _Said) -> ClusterError:
     if "request is too large" in said.message or "larger than max" in said.message:
         return _too_large(call, said)
-    advice = "The cluster is in trouble of its own; this may pass."
+    advice = "The cluster has a problem, which may be temporary."
     if "failed calling webhook" in said.message:
-        advice = "Check that the pod of the operator whose webhook this is runs."
-    problem = f"the cluster failed ({said.code}): {said.message or 'it does not say why'}"
+        advice = "Check that the pod of the operator that serves this webhook is running."
+    problem = f"the cluster failed ({said.code}): {said.message or 'no reason given'}"
     return ClusterError(call.doing, problem, advice=advice, code=said.code, reason=said.reason)
 
 

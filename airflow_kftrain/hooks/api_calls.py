@@ -1,4 +1,5 @@
-"""The calls of the Kubernetes API that this package makes, as values: nothing is sent. Pure."""
+"""The calls of the Kubernetes API that this package makes, as values. Nothing is sent here.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
-from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.kinds import KUEUE_GROUP, JobKind
 
 MANAGER = "airflow-kftrain"
-"""Who changed a field, as `managedFields` tells it."""
+"""The name in `managedFields` under which our changes appear."""
 
 ALL_NAMESPACES = "*"
-"""For lists alone."""
+"""Only for lists."""
 
 _LONGEST_TAIL = 16 << 20
 _NAME = re.compile("[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -25,21 +26,25 @@ _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 
 
-class CoreKind(NamedTuple):
-    """A kind that every cluster has, named by the same words as a JobKind."""
+class OtherKind(NamedTuple):
+    """A kind that is no kind of job. It has the same fields as JobKind."""
 
     kind: str
     plural: str
     group: str = ""
     version: str = "v1"
     operator: str = ""
-    """Nobody has to install them."""
+    """Which operator has to be installed; "" for a kind that every cluster has."""
 
 
-POD = CoreKind("Pod", "pods")
-EVENT = CoreKind("Event", "events")
+POD = OtherKind("Pod", "pods")
+EVENT = OtherKind("Event", "events")
+WORKLOAD = OtherKind("Workload", "workloads", KUEUE_GROUP, "v1beta2", "Kueue")
+"""Its fields that we read are the same in both versions."""
+WORKLOAD_VERSIONS = (WORKLOAD.version, "v1beta1")
+"""Those that we can read, the newest first."""
 
-AnyKind = JobKind | CoreKind
+AnyKind = JobKind | OtherKind
 
 
 class Call(NamedTuple):
@@ -53,32 +58,35 @@ class Call(NamedTuple):
     body: Any = None
     content_type: str = _JSON
     last_bytes: int | None = None
-    """Of the answer only so much of its end is of interest."""
+    """If set, only so many bytes at the end of the response are kept."""
     kind: str = ""
-    """What may not be served, and by whom it would be."""
+    """The kind that may not be served, and the operator that serves it."""
     operator: str = ""
+    verb: str = "get"
+    """That of Kubernetes, as in a Role."""
 
 
 class LogQuery(NamedTuple):
-    """Which part of a container's log."""
+    """Which part of a container's log to read."""
 
     namespace: str
     pod: str
     container: str
     previous: bool = False
-    """Of the container before the last restart."""
+    """The log of the container before its last restart."""
     tail_lines: int | None = None
     limit_bytes: int | None = None
-    """Without `tail_lines` the first bytes, with it the last."""
+    """Keeps the first bytes, or with `tail_lines` the last ones."""
     since: datetime | None = None
     timestamps: bool = False
     follow: bool = False
 
 
 def create_job(kind: JobKind, manifest: Mapping[str, Any]) -> Call:
-    """Strict: a field that the cluster does not know is refused, not dropped."""
+    """Strict: the cluster rejects unknown fields instead of dropping them. A manifest without a
+    name needs a `generateName`."""
     metadata = manifest["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
+    namespace, name = metadata["namespace"], metadata.get("name")
     query = {"fieldValidation": "Strict", "fieldManager": MANAGER}
     return _call("create", kind, namespace, name, query=query, body=dict(manifest))
 
@@ -102,7 +110,7 @@ def delete_job(
     resource_version: str | None = None,
     foreground: bool = False,
 ) -> Call:
-    """All conditions stand in the body: beside a body the server ignores the query."""
+    """All conditions are in the body: if there is a body, the server ignores the query."""
     preconditions = {"uid": uid}
     if resource_version:
         preconditions["resourceVersion"] = resource_version
@@ -124,7 +132,7 @@ def list_page(
     limit: int,
     token: str = "",
 ) -> Call:
-    """One page; `token` says where the page before ended."""
+    """One page of a list. `token` is the continue token of the page before."""
     query = _selection(selector, field_selector) | {"limit": str(limit)}
     if token:
         query["continue"] = token
@@ -158,7 +166,7 @@ def read_log(asked: LogQuery) -> Call:
         query["timestamps"] = "true"
     limit = asked.limit_bytes
     if asked.tail_lines is not None:
-        # The server would cut a tail at its end, which is what it was asked for.
+        # The server would cut the end of a tail, which is the part that is wanted.
         query["tailLines"] = str(asked.tail_lines)
         limit = _LONGEST_TAIL
     if limit is not None:
@@ -174,14 +182,14 @@ def read_log(asked: LogQuery) -> Call:
 
 
 def list_events(namespace: str, about: str, limit: int) -> Call:
-    """Of one object, by its uid or its name."""
+    """The events of one object, by its uid or its name."""
     field = "uid" if _UID.fullmatch(about) else "name"
     query = {"fieldSelector": f"involvedObject.{field}={about}", "limit": str(limit)}
     return _call("list", EVENT, namespace, query=query)
 
 
 def served_kinds(group: str, version: str) -> Call:
-    """What the cluster serves of a version of a group; 404 if nothing."""
+    """The kinds that the cluster serves in a version of a group; 404 if there are none."""
     return Call("GET", _root(group, version), f"ask for the kinds of {group}/{version}".lstrip("/"))
 
 
@@ -190,18 +198,18 @@ def get_version() -> Call:
 
 
 def review_access(attributes: Mapping[str, str]) -> Call:
-    """Whether we have a right: verb, group, resource, subresource, namespace."""
+    """Asks whether we have a permission: verb, group, resource, subresource, namespace."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": dict(attributes)},
     }
     path = f"{_root('authorization.k8s.io', 'v1')}/selfsubjectaccessreviews"
-    return Call("POST", path, "ask for our own rights", body=review)
+    return Call("POST", path, "check our permissions", body=review, verb="create")
 
 
 def served_versions(group: str) -> Call:
-    """404 if the cluster does not know the group."""
+    """The versions of a group; 404 if the cluster does not know the group."""
     return Call("GET", f"/apis/{group}", f"ask for the versions of {group}")
 
 
@@ -211,12 +219,12 @@ def get_namespace(name: str) -> Call:
 
 
 def get_service(namespace: str, name: str) -> Call:
-    return _call("get", CoreKind("Service", "services"), namespace, name)
+    return _call("get", OtherKind("Service", "services"), namespace, name)
 
 
 def list_webhooks(plural: str) -> Call:
     path = f"{_root('admissionregistration.k8s.io', 'v1')}/{plural}"
-    return Call("GET", path, f"list {plural}", query={"limit": "500"})
+    return Call("GET", path, f"list {plural}", query={"limit": "500"}, verb="list")
 
 
 _METHODS = {
@@ -238,7 +246,7 @@ def _call(
     query: Mapping[str, str] = _NO_QUERY,
     body: Any = None,
 ) -> Call:
-    """Without a name: about all of that kind."""
+    """Without a name it is about all objects of the kind."""
     root, where = _root(kind.group, kind.version), f"namespace {namespace}"
     if namespace == ALL_NAMESPACES and name is None:
         path, where = f"{root}/{kind.plural}", "all namespaces"
@@ -258,14 +266,18 @@ def _call(
         body=body,
         kind=f"{kind.kind} ({kind.group}/{kind.version})" if kind.group else kind.kind,
         operator=kind.operator,
+        verb=verb,
     )
 
 
 def _check_name(field: str, value: str) -> None:
     """Names come from templates, and "" or ".." in a path would lead elsewhere."""
     if not _NAME.fullmatch(value):
-        advice = "Lower-case letters, digits, '-' and '.', a letter or digit at both ends."
-        raise InvalidSpec(field, "not a legal name", value=value, advice=advice)
+        advice = (
+            "Use lower-case letters, digits, '-' and '.', starting and ending with a letter or "
+            "digit."
+        )
+        raise InvalidSpec(field, "is not a valid name", value=value, advice=advice)
 
 
 def _root(group: str, version: str) -> str:

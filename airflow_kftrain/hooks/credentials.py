@@ -1,14 +1,15 @@
-"""What an Airflow connection of type Kubernetes says, as far as cncf's hooks leave it to us."""
+"""Reads an Airflow connection of type Kubernetes, as far as cncf's hooks do not do that."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from airflow_kftrain.errors import BadConnection, ClusterError
+from airflow_kftrain.errors import BadConnection, ClusterError, OtherCluster
 from airflow_kftrain.monitoring.text import one_line
 
 USER_AGENT = "airflow-kftrain"
@@ -16,7 +17,7 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 """An API server gives up after a minute at most; most calls take milliseconds."""
 WATCH_GRACE = 15.0
-"""By so much a watch may overrun: a server that vanished without a word is noticed then."""
+"""How much longer than requested a watch may last. Then the server has silently disappeared."""
 LONGEST_EVENT = 16 << 20
 LONGEST_LOG_LINE = 64 << 10
 
@@ -25,7 +26,7 @@ _SOURCES = ("in_cluster", "kube_config_path", "kube_config")
 
 
 def field(extras: Mapping[str, Any], name: str) -> Any:
-    """Of the connection's extra; old connections have it under a long name."""
+    """A field of the connection's extra. Old connections have it under a longer name."""
     return extras.get(name) or extras.get(f"extra__kubernetes__{name}") or None
 
 
@@ -39,26 +40,31 @@ def names_no_cluster(extras: Mapping[str, Any]) -> bool:
 
 
 def described(extras: Mapping[str, Any]) -> str:
-    """Where the connection takes its credentials from, in words and without secrets."""
+    """Says where the credentials come from, without secrets."""
     context = field(extras, "cluster_context")
     of_context = f", context {context}" if context else ""
     if is_on(extras, "in_cluster"):
-        return "the account of the pod that we are in (in_cluster)"
+        return "the ServiceAccount of this pod (in_cluster)"
     if file := field(extras, "kube_config_path"):
         return f"kubeconfig {file}{of_context} (kube_config_path)"
     if field(extras, "kube_config"):
         return f"kubeconfig in the connection itself{of_context} (kube_config)"
-    where = "the account of the pod that we are in" if is_in_pod() else "the default kubeconfig"
+    where = "the ServiceAccount of this pod" if is_in_pod() else "the default kubeconfig"
     return f"{where}{of_context}, since the connection names no cluster"
 
 
 def is_in_pod() -> bool:
-    """What the Kubernetes clients look at, before they read the pod's own token."""
+    """Checks what the Kubernetes clients check before they read the pod's own token."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
+def in_cluster(extras: Mapping[str, Any]) -> bool:
+    """Whether the ServiceAccount of our own pod is used instead of a kubeconfig."""
+    return is_on(extras, "in_cluster") or (names_no_cluster(extras) and is_in_pod())
+
+
 def choose_namespace(extras: Mapping[str, Any]) -> str:
-    """The connection's, else that of the pod that we are in, else "default"."""
+    """The connection's namespace, else that of our own pod, else "default"."""
     return str(field(extras, "namespace") or _own_namespace() or "default")
 
 
@@ -69,38 +75,101 @@ def _own_namespace() -> str:
         return ""
 
 
-def shown_server(host: str, connection: str | None) -> str:
-    """Without user and path, which may be keys."""
-    parts = urlsplit(host)
-    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    return f"{place} ({_named(connection)})"
+def shown_server(host: str, connection: str | None, proxy: str | None = None) -> str:
+    """The address without user and path, which may be keys."""
+    through = f", through the proxy {_place(proxy)}" if proxy else ""
+    return f"{_place(host)} ({_named(connection)}{through})"
 
 
-def check_address(host: str, connection: str | None) -> None:
-    """Client libraries fail in all ways with an address that is none, and show it. Raises
-    BadConnection."""
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+_DIGEST = 12
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+def fingerprint(configuration: Any) -> str:
+    """Identifies the cluster of a client: its address, and a hash of the address and its
+    certificate authority. It contains no secrets, so it may be stored. It is the same on workers
+    and triggerers whose connections are the same."""
+    place = _place(configuration.host).lower()
+    place = place.removesuffix(_PORTS.get(urlsplit(place).scheme, ""))
+    path = urlsplit(configuration.host).path.rstrip("/")
     try:
-        parts = urlsplit(host)
-        names_host = bool(parts.hostname and parts.hostname.encode("idna"))
-        _ = parts.port
-    except ValueError:
-        names_host = False
-    if names_host and parts.scheme in ("http", "https"):
-        return
-    raise BadConnection(
-        f"use {_named(connection)}",
-        "what it says of its server is no address",
-        advice="Write one like https://kubernetes.example.com:6443.",
+        authority = Path(configuration.ssl_ca_cert or "").read_bytes()
+    except OSError:
+        authority = b""
+    whole = b"\n".join((place.encode(), path.encode(), authority.strip()))
+    return f"{place}#{hashlib.sha256(whole).hexdigest()[:_DIGEST]}"
+
+
+def other_cluster(connection: str | None, wanted: str, found: str) -> OtherCluster:
+    """`wanted` and `found` are fingerprints."""
+    return OtherCluster(
+        f"reach the cluster at {address_of(wanted)}, where the job was submitted",
+        leads_elsewhere(connection, wanted, found),
+        advice="Restore the connection until the job has ended; or clear the task, so that it "
+        "runs on the new cluster, and delete the old job by hand.",
     )
 
 
+def leads_elsewhere(connection: str | None, wanted: str, found: str) -> str:
+    """Says that a connection does not have the wanted fingerprint."""
+    source = _named(connection) if connection else "the configuration of this process"
+    where = address_of(found)
+    if where == address_of(wanted):
+        where += ", but to another path or with another certificate authority"
+    return f"{source} now leads to {where}"
+
+
+def address_of(cluster: str) -> str:
+    """The address in a fingerprint."""
+    return cluster.partition("#")[0]
+
+
+def check_address(host: str, connection: str | None) -> None:
+    """Client libraries fail in many ways if an address is invalid, and quote it. Raises
+    BadConnection."""
+    if _is_address(host):
+        return
+    raise BadConnection(
+        f"use {_named(connection)}",
+        "its server address is not valid",
+        advice="Use one like https://kubernetes.example.com:6443.",
+    )
+
+
+def check_proxy(url: str, connection: str | None) -> None:
+    """Raises BadConnection without quoting the URL, which may contain a password."""
+    if _is_address(url):
+        return
+    raise BadConnection(
+        f"use {_named(connection)}",
+        "the `proxy-url` of its kubeconfig is not the address of an HTTP proxy",
+        advice="Use one like http://proxy.example.com:3128.",
+    )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        names_host = bool(parts.hostname and parts.hostname.encode("idna"))
+        _ = parts.port
+    except ValueError:
+        return False
+    return names_host and parts.scheme in ("http", "https")
+
+
 def unsendable(connection: str | None) -> ClusterError:
-    """For what a client library cannot even send. It is not quoted: it may hold the token."""
+    """The error for a request that a client library cannot send. It quotes nothing, since that may
+    be the token."""
     return BadConnection(
         f"use {_named(connection)}",
-        "no request can be made of what it says",
-        advice="Neither its server may have a user's name in it, nor its token line breaks or "
-        "other than plain letters.",
+        "a request cannot be built from it",
+        advice="Its server address must not contain a user name, and its token no line breaks or "
+        "special characters.",
     )
 
 
@@ -113,21 +182,22 @@ def request_headers(content_type: str) -> dict[str, str]:
 
 
 _UNREADABLE = (ValueError, TypeError, AttributeError, KeyError)
-"""What client libraries raise over a text, a list, or a user who is a word."""
+"""What client libraries raise if a kubeconfig is text, a list, or has a user that is not a
+mapping."""
 
 
 def bad_connection(connection: str | None, error: Exception) -> ClusterError:
-    """For whatever is raised while credentials are made of a connection."""
+    """The error for any exception while credentials are created from a connection."""
     kind = type(error).__name__
     if kind == "AirflowNotFoundException":
-        problem, advice = "there is no such connection", "Make it, of the type Kubernetes."
+        problem, advice = "there is no such connection", "Create it, with the type Kubernetes."
     elif "YAML" in kind or "Scanner" in kind or "Parser" in kind or isinstance(error, _UNREADABLE):
-        # Such an error quotes what it could not read: a kubeconfig, with its tokens.
+        # Such an error quotes what it could not read: a kubeconfig with its tokens.
         problem = "its kubeconfig cannot be read"
-        advice = "It has to be YAML or JSON, as `kubectl config view --raw` shows it."
+        advice = "It must be YAML or JSON, as `kubectl config view --raw` prints it."
     else:
         problem, advice = one_line(f"{kind}: {error}"), "Correct it, then try again."
     found = BadConnection(f"use {_named(connection)}", problem, advice=advice)
-    # A program that fetches a token may fail for a while.
+    # The program that fetches a token may fail only temporarily.
     found.retryable = "exec: " in str(error)
     return found

@@ -1,7 +1,7 @@
-"""The rights that this package needs, one row each. Pure.
+"""The permissions that this package needs, one row each. Pure.
 
-`airflow-kftrain doctor` asks the cluster for each, docs/permissions.md prints them as a Role, and
-tests on a real control plane take them away one by one.
+`airflow-kftrain doctor` asks the cluster for each of them, docs/permissions.md prints them as a
+Role, and tests on a real control plane take them away one by one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from airflow_kftrain.kinds import KINDS, JobKind
+from airflow_kftrain.kinds import KINDS, KUEUE_GROUP, JobKind
 
 
 class Permission(NamedTuple):
@@ -17,14 +17,14 @@ class Permission(NamedTuple):
 
     verb: str
     resource: str
-    """Plural, with its subresource: `pods/log`."""
+    """Plural, with the subresource: `pods/log`."""
     group: str
     why: str
     needed: bool = True
-    """Without those that are not, everything works, but worse."""
+    """If False, everything works without it, but less well."""
 
     def attributes(self, namespace: str) -> dict[str, str]:
-        """As a SelfSubjectAccessReview has them."""
+        """The fields of a SelfSubjectAccessReview."""
         resource, _, part = self.resource.partition("/")
         return {
             "verb": self.verb,
@@ -39,15 +39,20 @@ _OF_JOBS = (
     ("create", "submits a job", True),
     ("get", "reads its state", True),
     ("list", "finds the job of an earlier try", True),
-    ("watch", "learns at once what happens; without it jobs are polled", False),
+    ("watch", "sees changes at once; without it jobs are polled", False),
     ("patch", "adopts the job of an earlier try", True),
-    ("delete", "ends a job whose task was ended", True),
+    ("delete", "deletes a job whose task has ended", True),
 )
 _OF_PODS = (
-    Permission("list", "pods", "", "tells which replica failed, and why a job waits"),
-    Permission("watch", "pods", "", "reads pods before they vanish", needed=False),
+    Permission("list", "pods", "", "shows which replica failed, and why a job waits"),
+    Permission("watch", "pods", "", "reads pods before they are deleted", needed=False),
     Permission("get", "pods/log", "", "shows logs in the task log"),
-    Permission("list", "events", "", "adds what Kubernetes says to a report", needed=False),
+    Permission("list", "events", "", "says why a volume is not mounted, and more", needed=False),
+)
+_OF_QUEUES = (
+    Permission(
+        "list", "workloads", KUEUE_GROUP, "says what a job waits for in its queue", needed=False
+    ),
 )
 
 
@@ -58,14 +63,20 @@ def of_kind(kind: JobKind) -> tuple[Permission, ...]:
 
 
 def of_all_kinds() -> tuple[Permission, ...]:
-    """What every kind of job needs beside those of its own."""
+    """The permissions that all kinds need in addition to their own."""
     return _OF_PODS
 
 
+def of_queues() -> tuple[Permission, ...]:
+    """The permissions for a cluster with Kueue."""
+    return _OF_QUEUES
+
+
 def role_rules(kinds: Iterable[JobKind] = KINDS) -> list[dict[str, Any]]:
-    """The rules of a Role with all of them."""
+    """The rules of a Role with all these permissions."""
     verbs: dict[tuple[str, str], list[str]] = {}
-    for permission in [*(each for kind in kinds for each in of_kind(kind)), *_OF_PODS]:
+    of_kinds = [each for kind in kinds for each in of_kind(kind)]
+    for permission in (*of_kinds, *_OF_PODS, *_OF_QUEUES):
         of_resource = verbs.setdefault((permission.group, permission.resource), [])
         if permission.verb not in of_resource:
             of_resource.append(permission.verb)

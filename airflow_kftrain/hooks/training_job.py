@@ -1,102 +1,82 @@
-"""The hook of workers: talks to the cluster of an Airflow connection, and waits for the answers.
-
-It holds cncf's hook for the credentials, so that every kind of connection works, and makes its own
-calls. Not for an event loop: that is training_job_async.
-"""
+"""The hook for code that blocks, such as operators: AsyncTrainingJobHook, call by call."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+import builtins
+import weakref
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
-from airflow_kftrain.errors import ClusterError
-from airflow_kftrain.hooks import api_calls, credentials, talks
-from airflow_kftrain.hooks.answers import (
-    Answer,
-    Body,
-    Lines,
-    check,
-    is_for_nobody,
-    read_answer,
-    unreachable,
-)
-from airflow_kftrain.hooks.api_calls import Call, LogQuery
-from airflow_kftrain.hooks.talks import Objects, Outside, Pause, Talk
-from airflow_kftrain.job_state import read_mapping, read_mappings, read_text
+from airflow_kftrain.hooks.api_calls import Call
+from airflow_kftrain.hooks.credentials import leads_elsewhere
+from airflow_kftrain.hooks.operations import Objects
+from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
 from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.loops import Interruptible, LoopThread
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
-
 
 class TrainingJobHook:
-    """Jobs of one cluster. All its methods raise ClusterError."""
+    """The jobs of one cluster. All methods raise ClusterError. The hook has its own client: it
+    reads the connection once, with the first call."""
 
-    def __init__(self, connection: str | None) -> None:
-        """Nothing is read or sent before the first call. None: the default kubeconfig, or the
-        pod's own account."""
+    def __init__(self, connection: str | None, interruptible: Interruptible | None = None) -> None:
+        """A `connection` of None means the default kubeconfig, or the pod's own ServiceAccount.
+        With `interruptible`, SIGTERM can end a call."""
         self.connection = connection
-        self._outside = Outside()
-        self._lock = threading.Lock()
-        self._held: Any = None
-        self._mpi_version = ""
+        self._hook = AsyncTrainingJobHook(connection)
+        self._interruptible = interruptible or Interruptible()
+        self._thread = LoopThread("kftrain-hook")
+        weakref.finalize(self, self._thread.stop).atexit = False  # LoopThread does that
 
     def namespace(self) -> str:
-        """Where jobs go whose author names no namespace."""
-        return credentials.choose_namespace(self._extras())
+        """The namespace of jobs whose author sets none."""
+        return self._result(self._hook.namespace())
 
     def source(self) -> str:
-        """Where the credentials come from, in words."""
-        return credentials.described(self._extras())
+        """Says where the credentials come from."""
+        return self._result(self._hook.source())
 
     def server(self) -> str:
-        """The address that the credentials lead to; nothing is sent."""
-        return credentials.shown_server(self._client().configuration.host, self.connection)
+        """The address that the credentials lead to. Sends nothing."""
+        return self._result(self._hook.server())
 
-    def resolve_mpi_version(self) -> str:
-        """Which MPIJob the cluster serves: "v2beta1" or "v1"; raises NotServed."""
-        if not self._mpi_version:
-            self._mpi_version = self.talk(talks.mpi_version(self._outside))
-        return self._mpi_version
+    def cluster(self) -> str:
+        """The fingerprint of the cluster that the credentials lead to. Sends nothing."""
+        return self._result(self._hook.fingerprint())
+
+    def leads_elsewhere(self, cluster: str) -> str:
+        """A sentence if the connection leads to another cluster than the one with this fingerprint,
+        else ""."""
+        found = self.cluster()
+        return "" if found == cluster else leads_elsewhere(self.connection, cluster, found)
+
+    def mpi_version(self) -> str:
+        """Which version of MPIJob the cluster serves: "v2beta1" or "v1". Raises NotServed."""
+        return self._result(self._hook.mpi_version())
 
     def submit(self, kind: JobKind, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """The job as created, or as an earlier call for the same owner created it."""
-        return self.talk(talks.submit(kind, manifest, self._outside))
+        """The job that this call has created, or an earlier call for the same owner."""
+        return self._result(self._hook.submit(kind, manifest))
 
     def get(self, kind: JobKind, namespace: str, name: str) -> dict[str, Any] | None:
-        return self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._outside))
+        return self._result(self._hook.get(kind, namespace, name))
 
-    def list(self, kind: JobKind, namespace: str, selector: str = "") -> Iterator[dict[str, Any]]:
-        """In pages, which are fetched as they are needed."""
-        token, limit = "", talks.FIRST_PAGE
-        while True:
-            call = api_calls.list_page(kind, namespace, selector, limit=limit, token=token)
-            answer = self.talk(
-                talks.patiently(call, self._outside.clock() + talks.PATIENCE, self._outside)
-            )
-            page = read_answer(call, answer)
-            items = read_mappings(page.get("items"))
-            yield from (dict(item) for item in items)
-            token = read_text(read_mapping(page.get("metadata")).get("continue"))
-            if not token:
-                return
-            limit = talks.next_limit(answer, len(items))
+    def list(
+        self, kind: JobKind, namespace: str, selector: str = ""
+    ) -> builtins.list[dict[str, Any]]:
+        async def all_of_them() -> builtins.list[dict[str, Any]]:
+            return [item async for item in self._hook.list(kind, namespace, selector)]
+
+        return self._result(all_of_them())
 
     def patch(
         self, kind: JobKind, namespace: str, name: str, patch: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """A merge patch; with `metadata.resourceVersion` in it, Conflict if the job has changed."""
-        return self.talk(
-            talks.ask(api_calls.patch_job(kind, namespace, name, patch), self._outside)
-        )
+        """Sends a merge patch. If it contains `metadata.resourceVersion`, a job that has changed
+        raises Conflict."""
+        return self._result(self._hook.patch(kind, namespace, name, patch))
 
     def delete(
         self,
@@ -108,187 +88,26 @@ class TrainingJobHook:
         resource_version: str | None = None,
         foreground: bool = False,
     ) -> bool:
-        """False if that job is gone already; Conflict if it is not in this version any more."""
-        get = api_calls.get_job(kind, namespace, name)
-        call = api_calls.delete_job(
-            kind,
-            namespace,
-            name,
-            uid=uid,
-            resource_version=resource_version,
-            foreground=foreground,
+        """Returns False if that job is gone already. Raises Conflict if it has another version by
+        now."""
+        return self._result(
+            self._hook.delete(
+                kind,
+                namespace,
+                name,
+                uid=uid,
+                resource_version=resource_version,
+                foreground=foreground,
+            )
         )
-        return self.talk(talks.delete(call, get, uid, self._outside))
 
     def pods(self, kind: JobKind, namespace: str, name: str) -> Objects:
-        """Of a job, at most a thousand."""
-        return self.talk(talks.pods(kind, namespace, name, self._outside))
-
-    def events(self, namespace: str, about: Sequence[str]) -> Objects:
-        """About the first few of these uids or names, oldest first; none if that is forbidden."""
-        return self.talk(talks.events(namespace, about, self._outside))
-
-    def log(
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        *,
-        previous: bool = False,
-        tail_lines: int | None = None,
-        limit_bytes: int | None = None,
-        since: datetime | None = None,
-        timestamps: bool = False,
-    ) -> str:
-        """With `tail_lines`, `limit_bytes` keeps the end of them, else the beginning."""
-        asked = LogQuery(
-            namespace, pod, container, previous, tail_lines, limit_bytes, since, timestamps
-        )
-        return self.talk(talks.ask_for_text(api_calls.read_log(asked), self._outside))
-
-    def follow_log(
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        *,
-        since: datetime | None = None,
-        timestamps: bool = False,
-    ) -> Iterator[str]:
-        """Line by line as it is written, until the container ends."""
-        asked = LogQuery(namespace, pod, container, since=since, timestamps=timestamps, follow=True)
-        call = api_calls.read_log(asked)
-        lines = Lines(credentials.LONGEST_LOG_LINE)
-        with self._open(call, None) as response:
-            if response.status >= 300:
-                check(call, self._read(call, response))
-            for piece in response.stream(1 << 16):
-                yield from (line.decode("utf-8", "replace") for line in lines.feed(piece))
-            yield from (line.decode("utf-8", "replace") for line in lines.rest())
+        """The pods of a job, at most a thousand."""
+        return self._result(self._hook.pods(kind, namespace, name))
 
     def ask(self, call: Call) -> dict[str, Any]:
-        """What is answered to one call of api_calls."""
-        return self.talk(talks.ask(call, self._outside))
+        """The answer to one call of api_calls."""
+        return self._result(self._hook.ask(call))
 
-    def talk(self, talk: Talk[T]) -> T:
-        """Carries calls and answers to and fro."""
-        try:
-            step = next(talk)
-            while True:
-                if isinstance(step, Pause):
-                    _log.warning("%s Trying again in %.0f s.", step.why, step.seconds)
-                    time.sleep(step.seconds)
-                    step = talk.send(None)
-                    continue
-                try:
-                    answer = self._send(step)
-                except ClusterError as error:
-                    step = talk.throw(error)
-                else:
-                    step = talk.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    def _send(self, call: Call) -> Answer:
-        with self._open(call, credentials.ANSWER_SECONDS) as response:
-            return self._read(call, response)
-
-    def _read(self, call: Call, response: Any) -> Answer:
-        body = Body(call)
-        for piece in response.stream(1 << 16):
-            body.feed(piece)
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, headers, body.text(), self.server())
-        if is_for_nobody(answer):
-            self._forget(self._client())
-        return answer
-
-    @contextlib.contextmanager
-    def _open(self, call: Call, seconds: float | None) -> Iterator[Any]:
-        """The answer as it begins. Credentials that are not taken are made anew, once."""
-        from urllib3.exceptions import HTTPError
-
-        client = self._client()
-        try:
-            response = self._request(client, call, seconds)
-            if response.status == 401:
-                response.close()
-                self._forget(client)
-                response = self._request(self._client(), call, seconds)
-            with contextlib.closing(response):
-                yield response
-        except (HTTPError, OSError) as error:
-            raise unreachable(call, self.server(), error) from error
-
-    def _request(self, client: Any, call: Call, seconds: float | None) -> Any:
-        from urllib3.exceptions import HTTPError
-
-        try:
-            return _request(client, call, seconds)
-        except HTTPError:
-            raise
-        except ValueError:  # it may quote the token
-            raise credentials.unsendable(self.connection) from None
-
-    def _client(self) -> Any:
-        with self._lock:
-            if self._held is None:
-                try:
-                    self._held = _connect(self.connection)
-                except ClusterError:
-                    raise
-                except Exception as error:
-                    raise credentials.bad_connection(self.connection, error) from error
-            return self._held
-
-    def _forget(self, client: Any) -> None:
-        """Its credentials are not taken any more: the next call makes them anew."""
-        with self._lock:
-            if self._held is client:
-                self._held = None
-
-    def _extras(self) -> dict[str, Any]:
-        try:
-            return dict(_cncf_hook(self.connection).conn_extras)
-        except Exception as error:
-            raise credentials.bad_connection(self.connection, error) from error
-
-
-def _connect(connection: str | None) -> Any:
-    hook = _cncf_hook(connection)
-    client = hook.get_conn()
-    credentials.check_address(client.configuration.host, connection)
-    if (
-        credentials.is_on(hook.conn_extras, "disable_verify_ssl")
-        and client.configuration.verify_ssl
-    ):
-        # The oldest cncf-kubernetes forgets it where there is a kubeconfig.
-        client.configuration.verify_ssl = False
-        client = type(client)(configuration=client.configuration)
-    return client
-
-
-def _cncf_hook(connection: str | None) -> Any:
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-
-    hook = KubernetesHook(conn_id=connection)
-    hook.conn_id = connection  # else None would be the connection kubernetes_default
-    return hook
-
-
-def _request(client: Any, call: Call, seconds: float | None) -> Any:
-    from urllib3 import Timeout
-
-    headers = credentials.request_headers(call.content_type)
-    client.update_params_for_auth(headers, [], ["BearerToken"])
-    query = f"?{urlencode(call.query)}" if call.query else ""
-    return client.rest_client.pool_manager.request(
-        call.method,
-        client.configuration.host.rstrip("/") + call.path + query,
-        body=None if call.body is None else json.dumps(call.body),
-        headers=headers,
-        preload_content=False,
-        redirect=False,
-        retries=False,
-        timeout=Timeout(connect=credentials.CONNECT_SECONDS, read=seconds),
-    )
+    def _result(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._interruptible.result(self._thread, work)

@@ -1,7 +1,11 @@
-"""The hook of triggers, and of workers that wait in an event loop.
+"""Sends all calls to a cluster, in an event loop: that of a trigger or of a waiting worker.
 
-Clients are shared: one for each connection in each event loop, since making one costs a connection
-to the secrets backend and a TLS context. They close with their loop.
+Clients are shared, one for each connection and cluster in each event loop: creating one costs a
+request to the secrets backend and a TLS context. They close with their loop.
+
+A connection may be edited while jobs run, and then lead to another cluster. So a hook can be bound
+to one cluster, by its fingerprint. It continues with the client that it has. If it needs a new one
+and the connection leads elsewhere, it raises OtherCluster.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ import asyncio
 import contextlib
 import io
 import json
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
+from msgspec import MsgspecError
+
+from airflow_kftrain import stats
 from airflow_kftrain.errors import ClusterError
-from airflow_kftrain.hooks import api_calls, credentials, talks
+from airflow_kftrain.hooks import api_calls, credentials, operations
 from airflow_kftrain.hooks.answers import (
     Answer,
     Body,
@@ -26,50 +32,90 @@ from airflow_kftrain.hooks.answers import (
     check,
     is_for_nobody,
     no_api_server,
-    parse_list,
     read_event,
+    read_item,
+    read_page,
     unreachable,
 )
-from airflow_kftrain.hooks.api_calls import POD, AnyKind, Call, LogQuery
-from airflow_kftrain.hooks.talks import Objects, Outside, Pause, Talk
+from airflow_kftrain.hooks.api_calls import POD, AnyKind, Call, LogQuery, OtherKind
+from airflow_kftrain.hooks.operations import Objects, Outside
+from airflow_kftrain.hooks.proxies import proxy_of
 from airflow_kftrain.job_state import read_mapping, read_text
 from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.loops import finished
+from airflow_kftrain.monitoring.queues import UID_LABEL
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
-
 _LARGE = 1 << 20
-"""Bytes that aiohttp would not write in one go."""
+"""Bytes; aiohttp warns if it has to write so much in one piece."""
 _LAST_TURNS = 0.1
+_READ_AGAIN_SECONDS = 20.0
+"""Minimum time between two reads of a connection that leads to another cluster than the job's."""
 _SLICE = 0.004
-"""Seconds of reading after which the others in the loop get their turn."""
+"""Seconds of reading after which other tasks of the loop get a turn."""
 
 
 class AsyncTrainingJobHook:
-    """Jobs of one cluster. All its methods raise ClusterError."""
+    """The jobs of one cluster. All methods raise ClusterError."""
 
-    def __init__(self, connection: str | None) -> None:
-        """Nothing is read or sent before the first call. None: the default kubeconfig, or the
-        pod's own account."""
+    def __init__(self, connection: str | None, cluster: str = "") -> None:
+        """Nothing is read or sent before the first call. A `connection` of None means the default
+        kubeconfig, or the pod's own ServiceAccount. `cluster` is a fingerprint, or "" for the
+        cluster that the connection leads to."""
         self.connection = connection
-        self._outside = Outside()
+        self.cluster = cluster
+        self._key = _Key(connection, cluster)
+        self._outside = Outside(self._send)
+
+    async def connect(self) -> None:
+        """Creates a client if there is none yet. Sends nothing."""
+        await self._client()
+
+    async def elsewhere(self) -> AsyncTrainingJobHook | None:
+        """A hook for the cluster that the connection leads to now; None if that is our own. Reads
+        the connection again, but not every time."""
+        client = await _clients().current(self._key)
+        if client is None:
+            return None
+        return AsyncTrainingJobHook(self.connection, client.cluster)
+
+    async def move(self, other: AsyncTrainingJobHook) -> None:
+        """The cluster of the other hook is our own, under a new address or with a new certificate
+        authority: all hooks for it continue there."""
+        await _clients().move(self._key, other._key)
+
+    async def fingerprint(self) -> str:
+        """The fingerprint of the cluster that the credentials lead to. Sends nothing."""
+        return (await self._client()).cluster
+
+    async def server(self) -> str:
+        """The address that the credentials lead to. Sends nothing."""
+        return (await self._client()).server
+
+    async def source(self) -> str:
+        """Says where the credentials come from."""
+        return credentials.described((await self._client()).extras)
+
+    async def mpi_version(self) -> str:
+        """Which version of MPIJob the cluster serves: "v2beta1" or "v1". Raises NotServed."""
+        return await operations.mpi_version(self._outside)
 
     async def namespace(self) -> str:
-        """Where jobs go whose author names no namespace."""
+        """The namespace of jobs whose author sets none."""
         return credentials.choose_namespace((await self._client()).extras)
 
     async def submit(self, kind: JobKind, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """The job as created, or as an earlier call for the same owner created it."""
-        return await self.talk(talks.submit(kind, manifest, self._outside))
+        """The job that this call has created, or an earlier call for the same owner."""
+        return await operations.submit(kind, manifest, self._outside)
 
     async def get(self, kind: JobKind, namespace: str, name: str) -> dict[str, Any] | None:
-        return await self.talk(talks.find(api_calls.get_job(kind, namespace, name), self._outside))
+        return await operations.find(api_calls.get_job(kind, namespace, name), self._outside)
 
     async def list(
         self, kind: JobKind, namespace: str, selector: str = ""
     ) -> AsyncIterator[dict[str, Any]]:
-        """In pages, which are fetched as they are needed."""
+        """Reads page by page, as items are needed."""
         _, items = await self.snapshot(kind, namespace, selector)
         async for item in items:
             yield item
@@ -81,7 +127,7 @@ class AsyncTrainingJobHook:
         selector: str = "",
         field_selector: str = "",
     ) -> tuple[str, AsyncIterator[dict[str, Any]]]:
-        """The version from which a watch goes on, and all there is at that version. Reading on may
+        """The version from which a watch continues, and all objects at that version. Iterating may
         raise Expired. `kind` may be "pods"."""
         found = POD if isinstance(kind, str) else kind
         pages = _Pages(self, found, namespace, selector, field_selector)
@@ -97,9 +143,9 @@ class AsyncTrainingJobHook:
         seconds: float,
         field_selector: str = "",
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """What happens from that version on: ADDED, MODIFIED, DELETED, and now and then BOOKMARK,
-        whose object has only a version. Ends after so many seconds; raises Expired if the server
-        has forgotten the version. Close it (contextlib.aclosing) if it is left before."""
+        """The events after that version: ADDED, MODIFIED, DELETED, and now and then BOOKMARK, whose
+        object has only a version. Ends after so many seconds. Raises Expired if the server has
+        forgotten the version. Use contextlib.aclosing to leave it early."""
         call = api_calls.watch(kind, namespace, selector, field_selector, resource_version, seconds)
         return self._events_of(call, seconds)
 
@@ -111,16 +157,17 @@ class AsyncTrainingJobHook:
         resource_version: str,
         seconds: float,
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """As `watch`. Of a pod that leaves the selection it is told that it was DELETED."""
+        """Like `watch`. A pod that leaves the selection is DELETED."""
         call = api_calls.watch(POD, namespace, selector, field_selector, resource_version, seconds)
         return self._events_of(call, seconds)
 
     async def patch(
         self, kind: JobKind, namespace: str, name: str, patch: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """A merge patch; with `metadata.resourceVersion` in it, Conflict if the job has changed."""
+        """Sends a merge patch. If it contains `metadata.resourceVersion`, a job that has changed
+        raises Conflict."""
         call = api_calls.patch_job(kind, namespace, name, patch)
-        return await self.talk(talks.ask(call, self._outside))
+        return await operations.ask(call, self._outside)
 
     async def delete(
         self,
@@ -132,7 +179,8 @@ class AsyncTrainingJobHook:
         resource_version: str | None = None,
         foreground: bool = False,
     ) -> bool:
-        """False if that job is gone already; Conflict if it is not in this version any more."""
+        """Returns False if that job is gone already. Raises Conflict if it has another version by
+        now."""
         get = api_calls.get_job(kind, namespace, name)
         call = api_calls.delete_job(
             kind,
@@ -142,15 +190,27 @@ class AsyncTrainingJobHook:
             resource_version=resource_version,
             foreground=foreground,
         )
-        return await self.talk(talks.delete(call, get, uid, self._outside))
+        return await operations.delete(call, get, uid, self._outside)
 
     async def pods(self, kind: JobKind, namespace: str, name: str) -> Objects:
-        """Of a job, at most a thousand."""
-        return await self.talk(talks.pods(kind, namespace, name, self._outside))
+        """The pods of a job, at most a thousand."""
+        return await operations.pods(kind, namespace, name, self._outside)
 
     async def events(self, namespace: str, about: Sequence[str]) -> Objects:
-        """About the first few of these uids or names, oldest first; none if that is forbidden."""
-        return await self.talk(talks.events(namespace, about, self._outside))
+        """The events of the first few of these uids or names, oldest first; none if that is
+        forbidden."""
+        return await operations.events(namespace, about, self._outside)
+
+    async def workload_kind(self) -> OtherKind:
+        """Kueue's Workload, in a version that the cluster serves. Raises NotServed."""
+        return await operations.workload_kind(self._outside)
+
+    async def workloads(self, kind: OtherKind, namespace: str, uids: Sequence[str]) -> Objects:
+        """Kueue's Workloads of the jobs with these uids, at most 50: they are in the address of the
+        call."""
+        selector = f"{UID_LABEL} in ({','.join(uids)})"
+        _, items = await self.snapshot(kind, namespace, selector)
+        return [item async for item in items]
 
     async def log(
         self,
@@ -164,11 +224,11 @@ class AsyncTrainingJobHook:
         since: datetime | None = None,
         timestamps: bool = False,
     ) -> str:
-        """With `tail_lines`, `limit_bytes` keeps the end of them, else the beginning."""
+        """`limit_bytes` keeps the beginning, or with `tail_lines` the end."""
         asked = LogQuery(
             namespace, pod, container, previous, tail_lines, limit_bytes, since, timestamps
         )
-        return await self.talk(talks.ask_for_text(api_calls.read_log(asked), self._outside))
+        return await operations.ask_for_text(api_calls.read_log(asked), self._outside)
 
     async def follow_log(
         self,
@@ -177,37 +237,31 @@ class AsyncTrainingJobHook:
         container: str,
         *,
         since: datetime | None = None,
+        tail_lines: int | None = None,
         timestamps: bool = False,
     ) -> AsyncIterator[str]:
-        """Line by line as it is written, until the container ends."""
-        asked = LogQuery(namespace, pod, container, since=since, timestamps=timestamps, follow=True)
+        """Yields each line when it is written, until the container ends."""
+        asked = LogQuery(
+            namespace,
+            pod,
+            container,
+            tail_lines=tail_lines,
+            since=since,
+            timestamps=timestamps,
+            follow=True,
+        )
         stream = self._lines_of(api_calls.read_log(asked), None, credentials.LONGEST_LOG_LINE)
         async with contextlib.aclosing(stream):
             async for line in stream:
                 yield line.decode("utf-8", "replace")
 
     async def ask(self, call: Call) -> dict[str, Any]:
-        """What is answered to one call of api_calls."""
-        return await self.talk(talks.ask(call, self._outside))
+        """The answer to one call of api_calls."""
+        return await operations.ask(call, self._outside)
 
-    async def talk(self, talk: Talk[T]) -> T:
-        """Carries calls and answers to and fro."""
-        try:
-            step = next(talk)
-            while True:
-                if isinstance(step, Pause):
-                    _log.warning("%s Trying again in %.0f s.", step.why, step.seconds)
-                    await asyncio.sleep(step.seconds)
-                    step = talk.send(None)
-                    continue
-                try:
-                    answer = await self._send(step)
-                except ClusterError as error:
-                    step = talk.throw(error)
-                else:
-                    step = talk.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    async def answer(self, call: Call) -> Answer:
+        """The response, unread."""
+        return await operations.answer(call, self._outside)
 
     async def _send(self, call: Call) -> Answer:
         async with self._open(call, credentials.ANSWER_SECONDS) as (response, client):
@@ -238,8 +292,8 @@ class AsyncTrainingJobHook:
 
     @contextlib.asynccontextmanager
     async def _open(self, call: Call, seconds: float | None) -> AsyncIterator[tuple[Any, _Client]]:
-        """The answer as it begins, and by whom it was asked for. Credentials that are not taken
-        are made anew, once."""
+        """The response, when its headers have arrived, and the client that sent the request. If the
+        credentials are rejected, they are read again, once."""
         from aiohttp import ClientError
 
         client = await self._client()
@@ -247,7 +301,7 @@ class AsyncTrainingJobHook:
             response = await self._request(client, call, seconds)
             if response.status == 401:
                 response.close()
-                client = await _clients().renewed(self.connection, client)
+                client = await _clients().renewed(self._key, client)
                 response = await self._request(client, call, seconds)
             async with response:
                 yield response, client
@@ -258,11 +312,14 @@ class AsyncTrainingJobHook:
         from aiohttp import ClientError
 
         try:
-            return await client.request(call, seconds)
-        except ClientError:
+            response = await client.request(call, seconds)
+        except (ClientError, asyncio.TimeoutError, OSError):
+            stats.api_called(call.verb, None)
             raise
-        except ValueError:  # it may quote the token
+        except ValueError:  # the error may quote the token
             raise credentials.unsendable(self.connection) from None
+        stats.api_called(call.verb, response.status)
+        return response
 
     async def _read(self, call: Call, response: Any, client: _Client) -> Answer:
         body = Body(call)
@@ -271,15 +328,15 @@ class AsyncTrainingJobHook:
         headers = {name.lower(): value for name, value in response.headers.items()}
         answer = Answer(response.status, headers, body.text(), client.server)
         if is_for_nobody(answer):
-            _clients().forget(self.connection, client)
+            _clients().forget(client)
         return answer
 
     async def _client(self) -> _Client:
-        return await _clients().get(self.connection)
+        return await _clients().get(self._key)
 
 
 class _Pages:
-    """A list that is read page by page."""
+    """A list, read page by page."""
 
     def __init__(
         self,
@@ -291,34 +348,29 @@ class _Pages:
     ) -> None:
         self._hook = hook
         self._selection = (kind, namespace, selector, field_selector)
-        self._limit = talks.FIRST_PAGE
+        self._limit = operations.FIRST_PAGE
         self._token = ""
         self._page: Sequence[dict[str, Any]] = ()
         self.resource_version = ""
 
     async def fetch(self) -> None:
-        outside = Outside()
         call = api_calls.list_page(*self._selection, limit=self._limit, token=self._token)
-        talk = talks.patiently(call, outside.clock() + talks.PATIENCE, outside)
-        answer = await self._hook.talk(talk)
-        page: list[dict[str, Any]] = []
-        metadata: Mapping[str, Any] = {}
+        answer = await self._hook.answer(call)
         try:
-            async for key, value in _in_slices(parse_list(answer.text)):
-                if key == "item" and isinstance(value, dict):
-                    page.append(value)
-                elif key == "metadata":
-                    metadata = read_mapping(value)
-        except ValueError as error:
+            listed = read_page(answer.text)
+            items = _in_slices(map(read_item, listed.items or ()))
+            page = [item async for item in items if isinstance(item, dict)]
+        except (ValueError, MsgspecError) as error:
             raise no_api_server(call, answer.server) from error
+        metadata = read_mapping(listed.metadata)
         self._page = page
         self._token = read_text(metadata.get("continue"))
-        self._limit = talks.next_limit(answer, len(page))
+        self._limit = operations.next_limit(answer, len(page))
         self.resource_version = self.resource_version or read_text(metadata.get("resourceVersion"))
 
     async def items(self) -> AsyncIterator[dict[str, Any]]:
         while True:
-            # What is done with an item counts, too.
+            # The time that the caller needs for an item counts, too.
             async for item in _in_slices(iter(self._page)):
                 yield item
             if not self._token:
@@ -327,27 +379,36 @@ class _Pages:
 
 
 class _Client:
-    """A session with the credentials of a connection, for as long as anybody holds it."""
+    """A session with the credentials of a connection. It closes when nothing refers to it."""
 
     def __init__(
-        self, keeper: Any, api_client: Any, extras: Mapping[str, Any], connection: str | None
+        self,
+        keeper: Any,
+        api_client: Any,
+        extras: Mapping[str, Any],
+        proxy: str,
+        connection: str | None,
     ) -> None:
         self._keeper = keeper
         self._api = api_client
+        # kubernetes_asyncio 30 does not read it.
+        self._proxy = proxy or getattr(api_client.rest_client, "proxy", None)
         self._insecure = credentials.is_on(extras, "disable_verify_ssl")
         self.extras = extras
-        self.server = credentials.shown_server(api_client.configuration.host, connection)
+        host = api_client.configuration.host
+        self.cluster = credentials.fingerprint(api_client.configuration)
+        self.server = credentials.shown_server(host, connection, self._proxy)
 
     async def request(self, call: Call, seconds: float | None) -> Any:
         from aiohttp import ClientTimeout
 
         headers = credentials.request_headers(call.content_type)
         waits = self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        if waits is not None:  # kubernetes_asyncio 30 does not wait
+        if waits is not None:  # kubernetes_asyncio 30 does not await
             await waits
         rest = self._api.rest_client
         options = {
-            "proxy": getattr(rest, "proxy", None),
+            "proxy": self._proxy,
             "proxy_headers": getattr(rest, "proxy_headers", None),
             "server_hostname": getattr(rest, "server_hostname", None),
             "ssl": False if self._insecure else None,
@@ -364,35 +425,104 @@ class _Client:
         )
 
 
+class _Key(NamedTuple):
+    connection: str | None
+    cluster: str
+
+
 class _Clients:
-    """Of one event loop, by connection."""
+    """The clients of one event loop, by connection and cluster."""
 
     def __init__(self) -> None:
-        self._held: dict[str | None, _Client] = {}
+        self._held: dict[_Key, _Client] = {}
+        self._newest: dict[str | None, _Client] = {}
+        self._read_again: dict[_Key, float] = {}
+        """Until when not to read a connection again that leads to another cluster than this one."""
         self._locks: dict[str | None, asyncio.Lock] = {}
 
-    async def get(self, connection: str | None) -> _Client:
-        async with self._locks.setdefault(connection, asyncio.Lock()):
-            if connection not in self._held:
-                self._held[connection] = await _connect(connection)
-            return self._held[connection]
+    async def get(self, key: _Key) -> _Client:
+        if key not in self._held:
+            async with self._lock(key):
+                await self._find(key)
+        return self._held[key]
 
-    async def renewed(self, connection: str | None, old: _Client) -> _Client:
-        """Another than `old`, which may have been renewed by somebody else in the meantime."""
-        self.forget(connection, old)
-        return await self.get(connection)
+    async def current(self, key: _Key) -> _Client | None:
+        """The client for the cluster that the connection leads to now; None if that is the cluster
+        of the key."""
+        async with self._lock(key):
+            old = self._held.get(key)
+            found = await self._read_now_and_then(key)
+            if not self._fits(key, found):
+                return found
+            self._put(key, old, found)
+            return None
 
-    def forget(self, connection: str | None, old: _Client) -> None:
-        """The next call makes credentials anew."""
-        if self._held.get(connection) is old:
-            del self._held[connection]
+    async def move(self, key: _Key, other: _Key) -> None:
+        self._held[key] = await self.get(other)
+
+    async def renewed(self, key: _Key, old: _Client) -> _Client:
+        """A client with new credentials instead of `old`, unless another call has renewed it in the
+        meantime. If the connection leads elsewhere, `old` stays: its cluster may accept it
+        again."""
+        async with self._lock(key):
+            held = self._held.get(key)
+            if held is not None and held is not old:
+                return held
+            found = await self._read(key)
+            if not self._fits(key, found):
+                raise credentials.other_cluster(key.connection, key.cluster, found.cluster)
+            self._put(key, old, found)
+            return found
+
+    def forget(self, old: _Client) -> None:
+        """The next call reads the credentials again."""
+        self._held = {key: client for key, client in self._held.items() if client is not old}
+        self._newest = {key: client for key, client in self._newest.items() if client is not old}
+
+    def _lock(self, key: _Key) -> asyncio.Lock:
+        return self._locks.setdefault(key.connection, asyncio.Lock())
+
+    async def _find(self, key: _Key) -> None:
+        if key in self._held:  # another call has found it
+            return
+        newest = self._newest.get(key.connection)
+        if newest is None or not self._fits(key, newest):
+            newest = await self._read_now_and_then(key)
+        if not self._fits(key, newest):
+            raise credentials.other_cluster(key.connection, key.cluster, newest.cluster)
+        self._held[key] = newest
+
+    def _fits(self, key: _Key, client: _Client) -> bool:
+        """Whether a client leads to the cluster of the key, even if that has moved."""
+        held = self._held.get(key)
+        moved = held is not None and held.cluster == client.cluster
+        return moved or key.cluster in ("", client.cluster)
+
+    async def _read_now_and_then(self, key: _Key) -> _Client:
+        now = asyncio.get_running_loop().time()
+        newest = self._newest.get(key.connection)
+        if newest is None or now >= self._read_again.get(key, 0.0):
+            newest = await self._read(key)
+            self._read_again[key] = now + _READ_AGAIN_SECONDS
+        return newest
+
+    async def _read(self, key: _Key) -> _Client:
+        client = await _connect(key.connection)
+        self._newest[key.connection] = client
+        self._held[_Key(key.connection, client.cluster)] = client
+        return client
+
+    def _put(self, key: _Key, old: _Client | None, new: _Client) -> None:
+        """Replaces `old` under all its keys."""
+        keys = [each for each, client in self._held.items() if client is old]
+        self._held |= dict.fromkeys([key, *keys], new)
 
 
 _OF_LOOPS: dict[asyncio.AbstractEventLoop, _Clients] = {}
 
 
 def _clients() -> _Clients:
-    """Of the running loop."""
+    """The clients of the running loop."""
     loop = asyncio.get_running_loop()
     if loop not in _OF_LOOPS:
         for ended in [each for each in _OF_LOOPS if each.is_closed()]:
@@ -405,21 +535,25 @@ async def _connect(connection: str | None) -> _Client:
     try:
         # Not in the loop: it takes a third of a second.
         hook_class = await asyncio.to_thread(_cncf_hook_class)
+        await asyncio.to_thread(stats.prepare)
         hook = hook_class(conn_id=connection)
-        hook.conn_id = connection  # else None would be the connection kubernetes_default
-        extras = await hook.get_conn_extras()
+        hook.conn_id = connection  # otherwise None would become the connection kubernetes_default
+        extras = await finished(hook.get_conn_extras())
         if isinstance(extras.get("kube_config"), dict):
-            # It is the hook's own dict; the oldest cncf-kubernetes takes a text only.
+            # The dict belongs to the hook. The oldest cncf-kubernetes accepts only a string.
             extras["kube_config"] = json.dumps(extras["kube_config"])
         if credentials.names_no_cluster(extras) and credentials.is_in_pod():
             hook.in_cluster = True  # as the synchronous hook does
-        # An asynchronous generator: it closes its client when nobody holds it any more, and at the
-        # latest when the loop ends.
+        # An asynchronous generator. It closes its client when nothing refers to it, at the latest
+        # when the loop ends.
         keeper, last_turns = hook.get_conn(), _last_turns()
         await last_turns.__anext__()
         api_client = await keeper.__aenter__()
         credentials.check_address(api_client.configuration.host, connection)
-        return _Client((keeper, last_turns), api_client, extras, connection)
+        # Not in a thread: if this call were cancelled, a client would be left that nothing refers
+        # to.
+        proxy = proxy_of(extras, connection)
+        return _Client((keeper, last_turns), api_client, extras, proxy, connection)
     except ClusterError:
         raise
     except Exception as error:
@@ -427,8 +561,8 @@ async def _connect(connection: str | None) -> _Client:
 
 
 async def _last_turns() -> AsyncIterator[None]:
-    """A loop that ends waits for its generators, and so for this one: connections over TLS are
-    closed only some turns after their client."""
+    """A loop that ends waits for its generators, so it waits for this one: TLS connections need a
+    moment longer than their client to close."""
     try:
         yield
     finally:
@@ -449,7 +583,7 @@ def _body(call: Call) -> bytes | io.BytesIO | None:
 
 
 async def _in_slices(work: Iterator[T]) -> AsyncIterator[T]:
-    """What `work` gives, without keeping the loop from others for long."""
+    """Yields the items of `work`, and gives other tasks of the loop a turn now and then."""
     began = time.monotonic()
     for each in work:
         yield each

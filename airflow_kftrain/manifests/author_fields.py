@@ -1,7 +1,7 @@
-"""Fields of a manifest in the words of the spec that it was built from.
+"""Translates a field of the manifest to the field that its author has written.
 
-The rules look at the finished manifest, the same for built and raw ones; an author who never saw
-that manifest is told by the name that he wrote.
+The rules check the finished manifest, whether it was built or written by hand. An author who never
+saw that manifest needs the name of his own field.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kftrain.kinds import JobKind, Role
+from airflow_kftrain.kinds import QUEUE_LABEL, JobKind, Role
 from airflow_kftrain.manifests.places import listed
+from airflow_kftrain.specs.containers import WRITTEN
 from airflow_kftrain.specs.job import JobSpec
 
+_MAIN = ".template.spec.containers[0]"
 _IN_A_POD = {
-    ".template.spec.containers[0].volumeMounts": "pod.volume_mounts",
+    **{f"{_MAIN}.{key}": f"container.{name}" for name, key in WRITTEN.items()},
+    f"{_MAIN}.volumeMounts": "pod.volume_mounts",
     ".template.spec.initContainers": "pod.init_containers",
     ".template.spec.volumes": "pod.volumes",
     ".template.metadata.labels": "pod.labels",
@@ -26,14 +29,15 @@ _IN_A_GROUP = {
     ".replicas": "count",
     ".restartPolicy": "restart_policy",
     ".template.spec.restartPolicy": "restart_policy",
-    ".template.spec.containers[0].image": "image",
-    ".template.spec.containers[0].command": "command",
-    ".template.spec.containers[0].args": "args",
-    ".template.spec.containers[0].env": "env",
-    ".template.spec.containers[0].resources": "container_resources",
+    f"{_MAIN}.image": "image",
+    f"{_MAIN}.command": "command",
+    f"{_MAIN}.args": "args",
+    f"{_MAIN}.env": "env",
+    f"{_MAIN}.resources": "container_resources",
     **_IN_A_POD,
 }
 _IN_A_TRAIN_JOB = {
+    "spec.trainer.command": "command",
     "spec.trainer.env": "env",
     "spec.trainer.resourcesPerNode": "container_resources",
     "spec.runtimePatches": "runtime_patches",
@@ -46,7 +50,9 @@ _CONTAINER = re.compile(r"\.template\.spec\.containers\[(\d+)\]")
 
 
 def author_field(kind: JobKind, job: JobSpec, field: str) -> str:
-    """The author's own name of a field of the manifest."""
+    """The author's name of a field of the manifest."""
+    if field == f"metadata.labels[{QUEUE_LABEL!r}]" and job.queue_name is not None:
+        return "queue_name"
     for name, path in kind.run_policy.items():
         if _starts(field, f"spec.{path}"):
             return f"run_policy.{name}{field[len(f'spec.{path}') :]}"
@@ -63,8 +69,8 @@ def author_field(kind: JobKind, job: JobSpec, field: str) -> str:
 
 
 def given_at(job: JobSpec, role: Role, name: str) -> str:
-    """Where the author wrote what a role has: with the role, or for all of them. What is missing
-    is missing where the role stands."""
+    """The field where the author has written a property of a role: that of the role, or that of the
+    job. A missing property is reported where the role is written."""
     replica = getattr(job, role.field, None)
     for holder, field in ((replica, f"{role.field}.{name}"), (job, name)):
         if _value(holder, name) is not None:
@@ -85,13 +91,13 @@ def _of_main_container(job: JobSpec, role: Role, rest: str, names: Mapping[str, 
     for prefix, name in names.items():
         if _starts(rest, prefix):
             field = given_at(job, role, name)
-            if name == "image" or _value(job, field) is not None:
+            if name in ("image", "command") or _value(job, field) is not None:
                 return field + rest[len(prefix) :]
     return _from_a_file(job, role, rest[len(".template") :])
 
 
 def _other_container(job: JobSpec, role: Role, number: int, rest: str) -> str:
-    """Behind the main container come those of the template file, then the sidecars."""
+    """After the main container come those of the template file, then the sidecars."""
     template = _value(job, given_at(job, role, "pod.template_file"))
     from_file = 0
     if isinstance(template, Mapping):

@@ -1,7 +1,8 @@
-"""What every manifest gets where its author said nothing, built or raw alike.
+"""Defaults for everything that the author omits, in built and raw manifests alike.
 
-The operators' own defaults leak GPUs, restart for ever or lose the cause of a failure; each of
-these says why it is there. Everything happens in place, on a manifest of our own.
+With the operators' own defaults, jobs leak GPUs, restart for ever or lose the cause of a failure. A
+comment gives the reason for each default. All functions change the manifest in place: it is our
+copy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from airflow_kftrain.kinds import JobKind
 from airflow_kftrain.manifests.places import (
     containers_of,
     get,
-    own_patch,
+    is_queued,
+    own_patches,
     put,
     role_groups,
     templates_by_path,
@@ -24,7 +26,7 @@ _ISTIO = "sidecar.istio.io/inject"
 
 
 def complete(kind: JobKind, manifest: dict[str, Any]) -> None:
-    """Fill in the defaults."""
+    """Fills in the defaults."""
     spec = manifest["spec"]
     _run_policy(kind, spec)
     _groups(kind, manifest)
@@ -35,18 +37,20 @@ def complete(kind: JobKind, manifest: dict[str, Any]) -> None:
     if kind.trainer_key:
         # Without it the runtime does not give its variables to the pods.
         spec.setdefault(kind.trainer_key, {})
-        _no_istio(own_patch(kind, manifest))
+        if not is_queued(manifest):
+            for patch in own_patches(kind, manifest):
+                _no_istio(patch)
 
 
 def _run_policy(kind: JobKind, spec: dict[str, Any]) -> None:
     paths = kind.run_policy
     if "clean_pods" in paths:
-        # The operator's own None leaves workers running, with their GPUs, when the master is done.
-        # An MPIJob v1 has a second place for it, which counts less.
+        # The operator's own default, None, leaves workers running with their GPUs when the master
+        # has ended. An MPIJob v1 has a second field for it, of lower priority.
         put(spec, paths["clean_pods"], spec.get("cleanPodPolicy") or "Running")
     if kind.ttl_default:
         put(spec, paths["ttl"], _DAY)
-    # With a limit for each index the limit of all has to stay open.
+    # With a limit for each index, the limit for all has to stay open.
     if kind.backoff_default is not None and spec.get("backoffLimitPerIndex") is None:
         put(spec, paths["backoff_limit"], kind.backoff_default)
 
@@ -60,7 +64,7 @@ def _groups(kind: JobKind, manifest: dict[str, Any]) -> None:
     elastic = spec.get(kind.elastic_key) if kind.elastic_key else None
     for role, group in role_groups(kind, manifest).items():
         group.setdefault("restartPolicy", "OnFailure" if restarting else "Never")
-        # Left out, a webhook refuses it for some roles, and it is 0 for an MPI worker.
+        # If it is omitted, a webhook rejects the job for some roles, and an MPIJob gets 0 workers.
         group.setdefault("replicas", _count(kind, role, elastic))
 
 
@@ -73,8 +77,8 @@ def _count(kind: JobKind, role: str, elastic: Any) -> Any:
 
 
 def _restarts(kind: JobKind, spec: dict[str, Any]) -> bool:
-    """Whether containers have to be restarted in place: a limit on their restarts means nothing
-    otherwise, and an elastic job would end with the first worker it loses."""
+    """Whether containers must restart in place: otherwise a limit on their restarts has no effect,
+    and an elastic job ends with the first worker that it loses."""
     if kind.elastic_key and spec.get(kind.elastic_key) is not None:
         return True
     limit = get(spec, kind.run_policy.get("backoff_limit", ""))
@@ -86,15 +90,15 @@ def _pod(kind: JobKind, spec: dict[str, Any], template: dict[str, Any]) -> None:
     _no_istio(template)
     deadline = get(spec, kind.run_policy.get("active_deadline", ""))
     if kind.pod_deadline and deadline is not None:
-        # The operator looks at its own deadline only when something else happens to the job.
+        # The operator checks its own deadline only when something else happens to the job.
         put(template, "spec.activeDeadlineSeconds", deadline)
     for _, container in containers_of(template):
-        # The end of the log becomes the termination message, and outlives the log.
+        # The end of the log becomes the termination message, which outlives the log.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
 
 def _no_istio(template: dict[str, Any]) -> None:
-    """A sidecar proxy never ends, and so neither would the pod; ranks do not need it."""
+    """A sidecar proxy never ends, so the pod would not end either. Ranks do not need it."""
     metadata = template.setdefault("metadata", {})
     if metadata is LATER:
         return

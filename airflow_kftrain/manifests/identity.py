@@ -1,7 +1,9 @@
-"""Whose job it is: labels to find it by, annotations to know its owner, variables for its program.
+"""Marks a job with its owner: labels to find it, annotations that name the owner, and variables for
+its program.
 
-The identity (instance, dag, run, task, map index) is the same for all tries of a task instance,
-the owner (`ti_id`) is one try. A job is only ever adopted or deleted by these.
+The identity (instance, DAG, run, task, map index and, in a task loop, region) is the same for all
+tries of a task instance. The owner (`ti_id`) is one try. Jobs are adopted and deleted only by
+these.
 """
 
 from __future__ import annotations
@@ -12,18 +14,25 @@ from typing import Any, NamedTuple
 from airflow_kftrain.kinds import JobKind
 from airflow_kftrain.manifests.naming import job_name, label_safe, short_hash
 from airflow_kftrain.manifests.places import env_holders, pod_templates, put
+from airflow_kftrain.specs.later import LATER
 
 PREFIX = "airflow-kftrain"
 INSTANCE_LABEL = f"{PREFIX}/instance"
 IDENTITY_LABEL = f"{PREFIX}/identity"
 OWNER_ANNOTATION = f"{PREFIX}/owner"
 TRY_ANNOTATION = f"{PREFIX}/try"
+GENERATION_ANNOTATION = f"{PREFIX}/generation"
 CLEARS_ANNOTATION = f"{PREFIX}/clears"
 DIGEST_ANNOTATION = f"{PREFIX}/digest"
 DELIVERED_ANNOTATION = f"{PREFIX}/delivered"
-"""A try has been told how the job ended."""
+"""A try has received the end of the job."""
 UNATTENDED_ANNOTATION = f"{PREFIX}/unattended"
-"""The task does not wait for its job, so that a job without a waiting task is no orphan."""
+"""The task does not wait for its job, so a job without a waiting task is not an orphan."""
+BUNDLE_ANNOTATION = f"{PREFIX}/bundle"
+BUNDLE_VERSION_ANNOTATION = f"{PREFIX}/bundle-version"
+"""For people: which version of the DAG file has trained this?"""
+REGION_ID_ANNOTATION = f"{PREFIX}/region-id"
+REGION_INDEX_ANNOTATION = f"{PREFIX}/region-index"
 
 RUN_ID_VARIABLE = "KFTRAIN_RUN_ID"
 ATTEMPT_VARIABLE = "KFTRAIN_ATTEMPT"
@@ -35,7 +44,7 @@ class Owner(NamedTuple):
     """One try of one task instance of one Airflow."""
 
     instance: str
-    """Which Airflow: two may share a namespace."""
+    """The name of the Airflow, since several may share a namespace."""
     dag_id: str
     task_id: str
     run_id: str
@@ -45,16 +54,25 @@ class Owner(NamedTuple):
     try_number: int = 1
     clears: int = 0
     """`max_tries - retries`: grows when the task is cleared, not when it is retried."""
+    region_id: str = ""
+    """For a task in a task loop (Airflow 3.4), whose iterations share all fields above but `ti_id`.
+    "" outside of loops."""
+    region_index: int = -1
+    """The iteration; for a mapped task in a loop, the map index."""
+    generation: int = 0
+    """How often this try has run the job again after a disruption."""
 
     @property
     def identity(self) -> str:
-        """The same for all tries, different for everything else."""
-        return _hash((self.instance, self.dag_id, self.run_id, self.task_id, self.map_index))
+        """The same for all tries, and different for everything else. Without a region it is
+        computed as before regions existed, since jobs outlive upgrades."""
+        place = (self.instance, self.dag_id, self.run_id, self.task_id, self.map_index)
+        return _hash((*place, self.region_id, self.region_index) if self.region_id else place)
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """The same for manifests that ask for the same, whatever their keys' order, name and owner.
-    Taken before `attach`, which writes name and owner all over the manifest."""
+    """Equal for manifests that ask for the same, whatever the order of their keys, their name and
+    their owner. Compute it before `attach`, which writes the name and the owner to many places."""
     metadata = dict(manifest.get("metadata", {}))
     for key in ("name", "generateName"):
         metadata.pop(key, None)
@@ -62,14 +80,14 @@ def manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def attach(kind: JobKind, manifest: dict[str, Any], owner: Owner) -> None:
-    """Write the owner into a finished manifest, in place."""
+    """Writes the owner into a finished manifest, in place."""
     digest = manifest_digest(manifest)
     labels = owner_labels(owner)
     given = manifest["metadata"]
     own_name = given.pop("name", "") or given.pop("generateName", "")
     given.pop("generateName", None)
     name = job_name(
-        kind, manifest["spec"], (own_name,) if own_name else _readable(owner), owner.ti_id
+        kind, manifest["spec"], (own_name,) if own_name else _readable(owner), _unique(owner)
     )
     annotations = {**owner_annotations(owner), DIGEST_ANNOTATION: digest}
     manifest["metadata"] = {
@@ -91,7 +109,7 @@ def owner_labels(owner: Owner) -> dict[str, str]:
     labels = {
         INSTANCE_LABEL: label_safe(owner.instance),
         IDENTITY_LABEL: owner.identity,
-        # As KubernetesPodOperator calls them, for people with kubectl.
+        # With the names that KubernetesPodOperator uses, for people with kubectl.
         "dag_id": label_safe(owner.dag_id),
         "task_id": label_safe(owner.task_id),
         "run_id": label_safe(owner.run_id),
@@ -102,8 +120,9 @@ def owner_labels(owner: Owner) -> dict[str, str]:
 
 
 def owner_annotations(owner: Owner) -> dict[str, str]:
-    """In full, since a label may hold a hash: enough to ask Airflow for the task's state."""
-    return {
+    """The full values, since a label may be a hash: enough to ask Airflow for the state of the
+    task."""
+    annotations = {
         OWNER_ANNOTATION: owner.ti_id,
         TRY_ANNOTATION: str(owner.try_number),
         CLEARS_ANNOTATION: str(owner.clears),
@@ -113,6 +132,17 @@ def owner_annotations(owner: Owner) -> dict[str, str]:
         f"{PREFIX}/run-id": owner.run_id,
         f"{PREFIX}/map-index": str(owner.map_index),
     }
+    if owner.generation:
+        annotations[GENERATION_ANNOTATION] = str(owner.generation)
+    if owner.region_id:
+        annotations[REGION_ID_ANNOTATION] = owner.region_id
+        annotations[REGION_INDEX_ANNOTATION] = str(owner.region_index)
+    return annotations
+
+
+def _unique(owner: Owner) -> str:
+    """What no other job has in common with it."""
+    return f"{owner.ti_id}/{owner.generation}" if owner.generation else owner.ti_id
 
 
 def _readable(owner: Owner) -> tuple[str, ...]:
@@ -121,17 +151,21 @@ def _readable(owner: Owner) -> tuple[str, ...]:
 
 
 def _add_variables(container: dict[str, Any], owner: Owner) -> None:
-    """Beside the author's variables, which win."""
+    """Adds our variables. The author's own variables win."""
     variables = {
         "AIRFLOW_CTX_DAG_ID": owner.dag_id,
         "AIRFLOW_CTX_TASK_ID": owner.task_id,
         "AIRFLOW_CTX_DAG_RUN_ID": owner.run_id,
         "AIRFLOW_CTX_TRY_NUMBER": str(owner.try_number),
         RUN_ID_VARIABLE: owner.identity,
-        ATTEMPT_VARIABLE: str(owner.try_number),
+        ATTEMPT_VARIABLE: str(owner.try_number + owner.generation),
         RESULT_VARIABLE: container.get("terminationMessagePath", _TERMINATION_LOG),
+        # Otherwise Python keeps what is printed until 8 KiB are full: a healthy job looks silent.
+        "PYTHONUNBUFFERED": "1",
     }
     env = container.setdefault("env", [])
+    if env is LATER:
+        return
     taken = {item["name"] for item in env}
     env.extend(
         {"name": name, "value": value} for name, value in variables.items() if name not in taken
@@ -141,4 +175,5 @@ def _add_variables(container: dict[str, Any], owner: Owner) -> None:
 def _hash(value: Any) -> str:
     import json  # only needed when a job is named, not when a DAG file is parsed
 
-    return short_hash(json.dumps(value, sort_keys=True), 32)
+    # A manifest with LATER in it is only rendered, never submitted: any text does.
+    return short_hash(json.dumps(value, sort_keys=True, default=repr), 32)

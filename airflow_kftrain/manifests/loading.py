@@ -1,4 +1,4 @@
-"""Reading what authors keep in files: the only place of this layer that reads anything."""
+"""Reads the files of authors. No other module of this layer reads files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST_PARTS = 100_000
 
 
 def load_files(spec: Any) -> Any:
-    """The spec with its files read: a raw manifest's, and every pod's `template_file`."""
+    """The spec with its files read: the file of a raw manifest, and each pod's `template_file`."""
     if isinstance(spec, RawManifest):
-        return RawManifest(load_yaml("manifest", spec.manifest))
+        return RawManifest(load_yaml("manifest", spec.manifest), spec.code)
     if not isinstance(spec, JobSpec):
         raise TypeError(f"a manifest is built from a spec, not from a {type(spec).__name__}")
     read: dict[str, Any] = {}
@@ -30,17 +30,20 @@ def load_files(spec: Any) -> Any:
         elif isinstance(value, Replica) and isinstance(value.pod, Pod):
             read[name] = value._replace(pod=_read_pod(f"{name}.pod", value.pod))
     changed = {name: value for name, value in read.items() if value is not getattr(spec, name)}
-    if not changed:
-        return spec
-    loaded = object.__new__(type(spec))
-    # Not through the constructor: its checks are for what authors write, and have been made.
+    return with_fields(spec, changed) if changed else spec
+
+
+def with_fields(spec: Any, changed: Mapping[str, Any]) -> Any:
+    """A spec with other values, without its checks: they are made for what authors write, and have
+    passed."""
+    made = object.__new__(type(spec))
     for name, value in {**vars(spec), **changed}.items():
-        object.__setattr__(loaded, name, value)
-    return loaded
+        object.__setattr__(made, name, value)
+    return made
 
 
 def load_yaml(field: str, source: Any) -> Any:
-    """A dict as it is; a text as YAML, or as the path of a file if it ends like one."""
+    """A dict is returned unchanged. Text is YAML, or the path of a file if it ends like one."""
     if source is LATER or isinstance(source, Mapping):
         return source
     if is_path(source):
@@ -50,7 +53,7 @@ def load_yaml(field: str, source: Any) -> Any:
 
 
 def is_path(source: Any) -> bool:
-    """Whether a text is the path of a file, not a manifest in YAML."""
+    """Whether text is the path of a file and not a manifest in YAML."""
     return (
         isinstance(source, str) and source.strip().endswith(_ENDINGS) and "\n" not in source.strip()
     )
@@ -77,19 +80,19 @@ def read_file(field: str, path: str) -> str:
             advice="The file must be on the worker that runs the task; give its full path.",
         ) from error
     except ValueError as error:
-        raise InvalidSpec(field, "is not the path of a text in UTF-8", value=path) from error
+        raise InvalidSpec(field, "is not the path of a UTF-8 text file", value=path) from error
 
 
 def _check_nodes(field: str, origin: str, roots: list[Any]) -> None:
-    """What YAML takes and nobody means: a key twice in one mapping, of which it keeps the last; a
-    part that holds itself; aliases of aliases that unfold without end."""
+    """Rejects YAML that is valid but never intended: a key that occurs twice in a mapping, a part
+    that contains itself, aliases that expand without end."""
     waiting: list[tuple[Any, tuple[int, ...]]] = [(node, ()) for node in roots if node]
     seen = 0
     while waiting:
         node, above = waiting.pop()
         seen += 1
         if id(node) in above or seen > _MOST_PARTS:
-            raise InvalidSpec(field, f"{origin} unfolds without end: a part holds itself")
+            raise InvalidSpec(field, f"{origin} expands without end: a part contains itself")
         if isinstance(node.value, list):
             _check_keys(field, origin, node.value)
             inside = (*above, id(node))
@@ -103,14 +106,16 @@ def _check_keys(field: str, origin: str, items: list[Any]) -> None:
     for key in (item[0] for item in items if isinstance(item, tuple)):
         if isinstance(key.value, str) and key.value in keys:
             line = key.start_mark.line + 1
-            raise InvalidSpec(field, f"{origin} has a key twice, in line {line}", value=key.value)
-        # A key may be a mapping itself, which is refused later, and "<<" may come several times.
+            raise InvalidSpec(
+                field, f"{origin} has a duplicate key, in line {line}", value=key.value
+            )
+        # A key may be a mapping, which is rejected later; "<<" may occur several times.
         if isinstance(key.value, str) and key.value != "<<":
             keys.add(key.value)
 
 
 def _parse(field: str, text: str, origin: str) -> dict[str, Any]:
-    import yaml  # costs more than all the rest of this layer, and few tasks need it
+    import yaml  # slower than everything else in this layer, and few tasks need it
 
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
@@ -121,8 +126,8 @@ def _parse(field: str, text: str, origin: str) -> dict[str, Any]:
         made = [loader.construct_document(node) for node in nodes]
         documents = [item for item in made if item is not None]
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        # Without the text itself, which may hold a secret. What the constructors of dates and
-        # other tags say quotes it.
+        # Without quoting the text, which may contain a secret: the messages about dates and other
+        # tags do quote it.
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         syntax = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
@@ -131,8 +136,8 @@ def _parse(field: str, text: str, origin: str) -> dict[str, Any]:
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise InvalidSpec(
             field,
-            f"{origin} must hold one mapping, and holds {len(documents)} documents"
+            f"{origin} must contain one mapping, but contains {len(documents)} documents"
             if len(documents) != 1
-            else f"{origin} must hold a mapping, and holds a {type(documents[0]).__name__}",
+            else f"{origin} must contain a mapping, but contains a {type(documents[0]).__name__}",
         )
     return documents[0]

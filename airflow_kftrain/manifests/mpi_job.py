@@ -8,8 +8,31 @@ from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.kinds import MPI_JOB_V1, MPI_JOB_V2
 from airflow_kftrain.manifests.pod_template import command_of
 from airflow_kftrain.manifests.replicated import replicated_job
+from airflow_kftrain.specs.env import merge_env
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.mpi_job import Horovod, HorovodJob, MPIJob
+from airflow_kftrain.specs.mpi_job import Horovod, HorovodJob, MPIJob, Mpirun
+
+_NEEDED = (
+    "PATH",
+    "AIRFLOW_CTX_DAG_ID",
+    "AIRFLOW_CTX_TASK_ID",
+    "AIRFLOW_CTX_DAG_RUN_ID",
+    "AIRFLOW_CTX_TRY_NUMBER",
+    "KFTRAIN_RUN_ID",
+    "KFTRAIN_ATTEMPT",
+)
+"""Variables that ranks need beside the author's: a remote shell brings none along."""
+_STARTS_RANKS = ("mpirun", "mpiexec", "orterun", "horovodrun")
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+
+
+def starts_ranks(command: Any) -> bool:
+    """Whether a launcher's command starts ranks, or nobody knows: what a shell or an image does,
+    and what a template will hold. Also behind words such as `timeout 60`."""
+    if not isinstance(command, list | tuple) or not command or command[0] is LATER:
+        return True
+    names = [str(word).rpartition("/")[2] for word in command]
+    return names[0] in _SHELLS or any(name.startswith(_STARTS_RANKS) for name in names)
 
 
 def build_mpi_job(job: MPIJob) -> dict[str, Any]:
@@ -28,7 +51,7 @@ def _build_v1(job: MPIJob) -> dict[str, Any]:
             "implementation",
             f"MPIJob {MPI_JOB_V1.version} has no such setting",
             value=job.implementation,
-            advice="Leave it out: training-operator prepares both OpenMPI and Intel MPI.",
+            advice="Omit it: training-operator prepares both OpenMPI and Intel MPI.",
         )
     manifest = replicated_job(MPI_JOB_V1, job, _replicas(job))
     manifest["spec"]["slotsPerWorker"] = job.slots_per_worker
@@ -40,18 +63,45 @@ def _build_v1(job: MPIJob) -> dict[str, Any]:
 def _replicas(job: MPIJob) -> dict[str, Any]:
     replicas: dict[str, Any] = dict(job.replicas)
     launcher = replicas["Launcher"]
-    if not isinstance(job, HorovodJob) or launcher is LATER:
+    is_horovod = isinstance(job, HorovodJob)
+    wanted = is_horovod or job.mpirun is not None or job.function is not None
+    if not wanted or launcher is LATER:
         return replicas
     command, args = command_of(job, launcher)
     if command is None:
         raise InvalidSpec(
             "command",
-            "must be given: horovodrun has to know what to start",
-            advice="Write command=['python', 'train.py'], say.",
+            f"is required: {'horovodrun' if is_horovod else 'mpirun'} has to know what to start",
+            advice="For example: command=['python', 'train.py'].",
         )
-    if command is not LATER and job.horovod is not LATER:
-        command = [*_horovodrun(job, job.horovod), *command]
+    settings: Any = job.horovod if isinstance(job, HorovodJob) else job.mpirun or Mpirun()
+    if LATER in (command, settings):
+        command = LATER
+    elif isinstance(job, HorovodJob):
+        command = [*_horovodrun(job, settings), *command]
+    else:
+        env = merge_env(job.env or [], launcher.env or [])
+        command = [*mpirun_words(settings, job.ranks, env, job.implementation), *command]
     return {**replicas, "Launcher": launcher._replace(command=command, args=args)}
+
+
+def mpirun_words(mpirun: Mpirun, ranks: Any, env: Any, implementation: Any) -> list[Any]:
+    """`ranks`: None for as many as the hosts have slots."""
+    ranks = ranks if mpirun.processes is None else mpirun.processes
+    words: list[Any] = ["mpirun"]
+    if ranks is not None:
+        words += ["-np", ranks if ranks is LATER else str(ranks)]
+    names = [*_NEEDED, *(item["name"] for item in (() if env is LATER else env))]
+    options = LATER if mpirun.options is LATER else list(mpirun.options)
+    if options is LATER or implementation is LATER:
+        return [*words, LATER]
+    if implementation in (None, "OpenMPI"):
+        words += ["--allow-run-as-root", "-bind-to", "none", "-map-by", "slot"]
+        for name in (*names, "PYTHONUNBUFFERED=1"):
+            words += ["-x", name]
+    else:  # Intel's and MPICH's
+        words += ["-genvlist", ",".join(names), "-genv", "PYTHONUNBUFFERED", "1"]
+    return [*words, *options]
 
 
 def _check_ranks(fewest: Any, ranks: Any, most: Any) -> None:

@@ -1,11 +1,11 @@
-"""Merging one piece of a pod into another, as kubectl's strategic merge does."""
+"""Merges parts of a pod, like kubectl's strategic merge."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# Lists of things that have a name of their own; all other lists are replaced whole.
+# Lists whose items have names. All other lists are replaced as a whole.
 _KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -19,7 +19,7 @@ _KEYS = {
 
 
 def merge(base: Any, over: Any, name: str = "") -> Any:
-    """`over` laid on `base`: mappings key by key, named lists item by item, the rest replaced.
+    """Merges `over` into `base`: mappings by key, named lists by item; everything else is replaced.
     None removes. Neither argument is changed."""
     if isinstance(over, Mapping):
         return _merge_mappings(base if isinstance(base, Mapping) else {}, over)
@@ -46,7 +46,7 @@ def _merge_lists(base: list[Any], over: list[Any], name: str) -> list[Any]:
     for item in over:
         place = _find(base, key, item)
         if place is None or place in taken:
-            # Two of one name in `over` both stay, so that they are noticed and refused.
+            # Two items of the same name in `over` both stay, so that they are found and rejected.
             merged.append(item)
         else:
             merged[place] = _merge_items(base[place], item, name)
@@ -55,8 +55,8 @@ def _merge_lists(base: list[Any], over: list[Any], name: str) -> list[Any]:
 
 
 def _merge_items(base: Mapping[str, Any], over: Mapping[str, Any], name: str) -> Any:
-    """A variable and a volume are one of several alternatives: what the new one does not have has
-    to go, or there would be two of them."""
+    """A variable and a volume have exactly one of several sources. If the source changes, the old
+    one is removed."""
     if name == "env":
         return over
     if name == "volumes":

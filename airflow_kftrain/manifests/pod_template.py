@@ -1,7 +1,7 @@
-"""The pod template of a replica, the same way for all kinds.
+"""Builds the pod template of a replica, for all kinds alike.
 
-Base is the author's template file, if any; the job's and the replica's fields are laid on it, and
-the raw patch comes last. The author's objects are never changed.
+It starts with the author's template file, if there is one, adds the fields of the job and the
+replica, and merges the raw patch last. The author's objects are never changed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from airflow_kftrain.kinds import JobKind, Role
 from airflow_kftrain.manifests.author_fields import given_at
 from airflow_kftrain.manifests.patching import merge
 from airflow_kftrain.manifests.places import listed
+from airflow_kftrain.specs.containers import WRITTEN, Container, merge_containers
 from airflow_kftrain.specs.env import merge_env
 from airflow_kftrain.specs.job import JobSpec
 from airflow_kftrain.specs.later import LATER
@@ -27,7 +28,7 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SHM_PATH = "/dev/shm"
 SHM_VOLUME = "kftrain-shm"
 
-# How the main container is called in templates that were made for other operators.
+# Names of the main container in templates that were made for other operators.
 _MAIN_ELSEWHERE = ("base", "main", "primary")
 
 
@@ -39,7 +40,7 @@ def pod_template(kind: JobKind, role: Role, job: JobSpec, replica: Replica) -> d
         pod = Pod()
     base = _base(given_at(job, role, "pod.template_file"), pod) if complete else _UNKNOWN
     spec = dict(base.get("spec", {}))
-    # The replica's own policy counts; the operator overwrites this one, with a warning event.
+    # The policy of the replica applies: the operator overwrites this one, with a Warning event.
     spec.pop("restartPolicy", None)
     main, others = _split(kind, spec.get("containers", []))
     main = {**main, "name": kind.container}
@@ -57,22 +58,32 @@ def pod_template(kind: JobKind, role: Role, job: JobSpec, replica: Replica) -> d
     return {key: part for key, part in template.items() if part}
 
 
-# At parse a part of a pod may not be known. It may hold anything, so nothing is missing for sure.
+# When a DAG file is parsed, part of a pod may be unknown. It may contain anything, so nothing can
+# be reported as missing.
 _UNKNOWN: Mapping[str, Any] = {
     "spec": {"containers": [{"name": "main", "image": LATER}, LATER], "volumes": [LATER]}
 }
 
 
 def _is_complete(pod: Any) -> bool:
-    """Whether all is known that may bring containers and volumes."""
+    """Whether everything is known that may add containers and volumes."""
     if not isinstance(pod, Pod):
         return pod is None
     unread = pod.template_file is not None and not isinstance(pod.template_file, Mapping)
     return not unread and pod.patch is not LATER
 
 
+def metadata_with_file(field: str, pod: Pod) -> dict[str, Any]:
+    """Labels and annotations of the pods and of the job itself: those of the template file, if it
+    has been read, and the pod's own."""
+    source = pod.template_file
+    base: Mapping[str, Any] = _base(field, pod) if isinstance(source, Mapping) else {}
+    metadata: dict[str, Any] = merge(base.get("metadata", {}), pod_metadata(pod))
+    return metadata
+
+
 def pod_metadata(pod: Pod) -> dict[str, Any]:
-    """Labels and annotations that the author wants on the pods, and on the job itself."""
+    """The same without the template file."""
     metadata: dict[str, Any] = {}
     if pod.labels:
         metadata["labels"] = pod.labels
@@ -82,7 +93,7 @@ def pod_metadata(pod: Pod) -> dict[str, Any]:
 
 
 def placement_fields(placement: Placement) -> dict[str, Any]:
-    """The placement in the words of a pod's spec."""
+    """The placement as fields of a pod's spec."""
     written = {
         "nodeSelector": placement.node_selector,
         "tolerations": placement.tolerations,
@@ -94,7 +105,7 @@ def placement_fields(placement: Placement) -> dict[str, Any]:
 
 
 def shared_memory_volume(pod: Pod) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Volume and mount of /dev/shm. Its size counts as memory of the pod."""
+    """The volume of /dev/shm and its mount. Its size counts as memory of the pod."""
     in_memory: dict[str, Any] = {"medium": "Memory"}
     if pod.shared_memory is not None and not isinstance(pod.shared_memory, bool):
         in_memory["sizeLimit"] = pod.shared_memory
@@ -110,7 +121,7 @@ def safe_to_evict(placement: Placement) -> dict[str, Any]:
 
 
 def _base(field: str, pod: Any) -> Mapping[str, Any]:
-    """The template file's pod, already read."""
+    """The pod of the template file, which has been read already."""
     source = pod.template_file
     if source is None:
         return {}
@@ -118,12 +129,12 @@ def _base(field: str, pod: Any) -> Mapping[str, Any]:
     checked: Mapping[str, Any] = conform({"spec": {}, **kept}, "PodTemplate", field)
     metadata = checked.get("metadata", {})
     labels = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
-    # Its name and namespace are the operator's to give.
+    # The operator sets name and namespace.
     return {"metadata": labels, "spec": checked["spec"]}
 
 
 def _split(kind: JobKind, containers: Any) -> tuple[dict[str, Any], list[Any]]:
-    """The main container of a template and the others."""
+    """The main container of a template, and the others."""
     present = [] if containers is LATER else list(containers)
     for name in (kind.container, *_MAIN_ELSEWHERE):
         for container in present:
@@ -133,8 +144,8 @@ def _split(kind: JobKind, containers: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def command_of(job: JobSpec, replica: Replica) -> tuple[Any, Any]:
-    """Command and arguments of a replica. The job's arguments belong to the job's command: a
-    replica with a command of its own does not get them."""
+    """Command and arguments of a replica. The job's arguments belong to the job's command, so a
+    replica with its own command does not get them."""
     if replica.command is not None:
         return replica.command, replica.args
     return job.command, job.args if replica.args is None else replica.args
@@ -157,8 +168,16 @@ def _main_container(role: Role, job: JobSpec, replica: Replica, pod: Pod) -> dic
         "env": merge_env(job.env or [], replica.env or []) or None,
         "resources": resources or None,
         "volumeMounts": pod.volume_mounts,
+        **container_fields(merge_containers(job.container, replica.container)),
     }
     return given(written)
+
+
+def container_fields(container: Any) -> dict[str, Any]:
+    """The author's container in the words of Kubernetes."""
+    if not isinstance(container, Container):
+        return {}
+    return {WRITTEN[name]: value for name, value in given(container._asdict()).items()}
 
 
 def _from_pod(pod: Pod) -> dict[str, Any]:
@@ -179,8 +198,8 @@ def _from_pod(pod: Pod) -> dict[str, Any]:
 
 
 def _add_shared_memory(job: JobSpec, role: Role, pod: Pod, spec: dict[str, Any]) -> None:
-    """Where the author mounts something at /dev/shm himself, the default gives way; if he also
-    asks for it in words, he is told."""
+    """If the author mounts something at /dev/shm, the default does not apply; if the author also
+    sets shared_memory, an error says so."""
     main = spec["containers"][0]
     mounts, volumes = main.get("volumeMounts", []), spec.get("volumes", [])
     if any(item is LATER for item in (pod.shared_memory, mounts, volumes)):
@@ -193,9 +212,9 @@ def _add_shared_memory(job: JobSpec, role: Role, pod: Pod, spec: dict[str, Any])
     if any(item is not LATER and item["name"] == SHM_VOLUME for item in volumes):
         raise InvalidSpec(
             given_at(job, role, "pod.volumes"),
-            "has a volume of the name that is used for shared memory",
+            "has a volume with the name of the shared memory volume",
             value=SHM_VOLUME,
-            advice="Call yours otherwise, or write shared_memory=False.",
+            advice="Rename your volume, or use shared_memory=False.",
         )
     main["volumeMounts"] = [*mounts, mount]
     spec["volumes"] = [*volumes, volume]
@@ -209,14 +228,14 @@ def is_mounted(mounts: list[Any], path: str) -> bool:
 def shared_memory_twice(field: str, pod: Pod) -> InvalidSpec:
     return InvalidSpec(
         field,
-        f"{SHM_PATH} is mounted already, by volume_mounts or the template file",
+        f"{SHM_PATH} is already mounted, by volume_mounts or the template file",
         value=pod.shared_memory,
-        advice="Remove that mount, or leave shared_memory out.",
+        advice="Remove that mount, or omit shared_memory.",
     )
 
 
 def _refuse_unknown_containers(field: str, patch: Mapping[str, Any], spec: Any) -> None:
-    """A container that only the patch knows would be a new one, without an image."""
+    """A container that occurs only in the patch would be a new one, without an image."""
     patched = patch.get("spec")
     if not isinstance(patched, Mapping):
         return
@@ -237,5 +256,5 @@ def _refuse_unknown_containers(field: str, patch: Mapping[str, Any], spec: Any) 
 
 
 def known(items: Any) -> list[Any]:
-    """The items of a list; where it is not known yet, there may be any."""
+    """The items of a list. If the list is unknown, it may contain anything."""
     return [LATER] if items is LATER else list(items or [])

@@ -1,4 +1,4 @@
-"""PyTorchJob; and what becomes of an elastic one that has a single node: a Kubernetes Job."""
+"""PyTorchJob. An elastic one with a single node becomes a Kubernetes Job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def build_pytorch_job(job: PyTorchJob) -> dict[str, Any]:
         return replicated_job(PYTORCH_JOB, job, job.replicas)
     worker: Any = job.replicas["Worker"]
     if worker is not LATER and worker.count is LATER:
-        # It may become a single node, for which other restart policies make sense.
+        # It may become a single node, which has other restart policies.
         worker = worker._replace(restart_policy=LATER)
     if elastic is LATER:
         return replicated_job(PYTORCH_JOB, job, {"Worker": worker})
     if worker is not LATER:
         worker = _under_torchrun(job, worker, elastic)
-        # Decided here, after templating: only now is the number of nodes known for sure.
+        # Decided here, after rendering: only now is the number of nodes certain.
         if elastic.max_nodes == 1:
             return _single_node_job(job, worker, elastic)
     manifest = replicated_job(PYTORCH_JOB, job, {"Worker": worker})
@@ -43,8 +43,8 @@ def build_pytorch_job(job: PyTorchJob) -> dict[str, Any]:
 
 
 def _elastic_policy(elastic: Elastic) -> dict[str, Any]:
-    # torch's own timeouts are 10 minutes and one minute, less than a large image may take to come
-    # to the slowest node.
+    # torch's own timeouts are 10 minutes and one minute: a large image may take longer to reach the
+    # slowest node.
     settings = {
         "join_timeout": _as_text(elastic.join_timeout),
         "read_timeout": _as_text(elastic.read_timeout),
@@ -56,7 +56,7 @@ def _elastic_policy(elastic: Elastic) -> dict[str, Any]:
         "maxRestarts": elastic.max_restarts,
         "rdzvBackend": "c10d",
         "rdzvId": elastic.rdzv_id,
-        # Sorted, since the order must not make it another job.
+        # Sorted, since another order must not make it another job.
         "rdzvConf": [{"key": key, "value": settings[key]} for key in sorted(settings)],
         "metrics": elastic.metrics,
     }
@@ -64,30 +64,31 @@ def _elastic_policy(elastic: Elastic) -> dict[str, Any]:
 
 
 def _under_torchrun(job: PyTorchJob, worker: Replica, elastic: Elastic) -> Replica:
-    """The worker as its pods start it. torchrun reads its settings from PET_ variables, so a
-    command that calls it somewhere is left as it is; a Python program is put under it."""
+    """The worker with the command that its pods run. torchrun reads its settings from PET_
+    variables, so a command that calls torchrun itself stays as it is; a Python program is started
+    by torchrun."""
     several = elastic.nproc_per_node != 1 and elastic.nproc_per_node is not LATER
     alone = elastic.max_nodes == 1
     if alone and not several:
         return worker
     variables = {"OMP_NUM_THREADS": "1"} if several else {}
     if alone:
-        # No operator tells torchrun what to do on a single node.
+        # On a single node there is no operator that configures torchrun.
         variables["PET_STANDALONE"] = "1"
         variables["PET_NPROC_PER_NODE"] = _as_text(elastic.nproc_per_node)
         if elastic.max_restarts is not None:
             variables["PET_MAX_RESTARTS"] = _as_text(elastic.max_restarts)
     command, args = command_of(job, worker)
     if _is_program(command, args):
-        # --no_python: the command names its own interpreter and that interpreter's options. With
-        # an underscore, since torch 1 knows no dash.
+        # --no_python: the command names its own interpreter with its options. The underscore is for
+        # torch 1, which does not know the dash.
         standalone = ["--standalone"] if alone else []
         command = ["torchrun", *standalone, "--no_python", *command]
     return worker._replace(command=command, args=args, env=_with(job, worker, variables))
 
 
 def _is_program(command: Any, args: Any) -> bool:
-    """A Python program, unless it is a launcher of its own."""
+    """Whether it is a Python program, and not a launcher written in Python."""
     if not isinstance(command, list) or not command or LATER in command:
         return False
     if not _base_name(command[0]).startswith("python"):
@@ -100,7 +101,7 @@ def _is_program(command: Any, args: Any) -> bool:
 
 
 def _program(words: list[Any]) -> str:
-    """The module or the script that Python runs with these words behind it."""
+    """The module or script that Python runs with these arguments."""
     following = iter(words)
     for word in map(str, following):
         if word == "-m":
@@ -119,7 +120,8 @@ def _base_name(path: str) -> str:
 
 
 def _with(job: PyTorchJob, worker: Replica, variables: Mapping[str, str]) -> Any:
-    """The worker's variables and ours, the author's winning, be they the worker's or the job's."""
+    """The worker's variables and ours. The author's win, whether they are the worker's or the
+    job's."""
     given: Any = merge_env(job.env or [], worker.env or [])
     if given is LATER:
         return given
@@ -135,7 +137,7 @@ def _single_node_job(job: PyTorchJob, worker: Replica, elastic: Elastic) -> dict
     spec: dict[str, Any] = {"completions": 1, "parallelism": 1}
     policy: Any = job.run_policy
     if isinstance(policy, RunPolicy):
-        # Without what has no meaning for a single pod: there are no others to clean up, or to
+        # Without fields that mean nothing for a single pod: there are no others to clean up or to
         # schedule together.
         policy = policy._replace(clean_pods=None, scheduling=None)
         if policy.managed_by in PYTORCH_JOB.managers[:1]:

@@ -1,4 +1,4 @@
-"""What the kinds with roles have in common: their groups, run policy and metadata."""
+"""What all kinds with roles have in common: replica groups, run policy and metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_kftrain.specs.nouns import given
 
 
 def replicated_job(kind: JobKind, job: JobSpec, replicas: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a job whose `replicas` are given by role."""
+    """The manifest of a job with these `replicas` by role."""
     # Always present: Kubeflow's own client cannot read a job without it.
     spec: dict[str, Any] = {"runPolicy": {}}
     write_run_policy(kind, spec, job.run_policy)

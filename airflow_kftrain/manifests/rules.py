@@ -1,7 +1,7 @@
-"""What a manifest has to obey beyond its shape: the webhooks' rules, and what no webhook checks.
+"""Rules for manifests beyond their shape: those of the webhooks, and those that no webhook checks.
 
-Much of this the API server would accept, and the operator then stumble over: the job hangs with an
-empty status. Fields are named as the manifest has them; `author_field` gives the author's own.
+The API server would accept much of this, but then the operator fails: the job hangs with an empty
+status. Fields have their names in the manifest; `author_field` translates them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
-from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.kinds import QUEUE_LABEL, JobKind
 from airflow_kftrain.manifests.places import (
     containers_of,
     get,
+    is_queued,
     listed,
     role_groups,
     templates_by_path,
 )
-from airflow_kftrain.manifests.run_policy import QUEUE_LABEL
+from airflow_kftrain.specs.containers import check_env_from
 from airflow_kftrain.specs.env import check_source
 from airflow_kftrain.specs.later import LATER
 from airflow_kftrain.specs.policies import CLEAN_PODS
 from airflow_kftrain.specs.resources import check_amounts
+from airflow_kftrain.specs.values import image as image_name
 from airflow_kftrain.specs.values import one_of, positive
 
 _MOST_PATCHES = 16
@@ -30,7 +32,7 @@ _PROCESSES = ("auto", "cpu", "gpu")
 
 
 def check_rules(kind: JobKind, manifest: Mapping[str, Any]) -> None:
-    """Raise InvalidSpec for the first rule that is broken."""
+    """Raises InvalidSpec for the first rule that is violated."""
     spec = manifest["spec"]
     _check_run_policy(kind, spec)
     if kind.replicas_key:
@@ -42,6 +44,29 @@ def check_rules(kind: JobKind, manifest: Mapping[str, Any]) -> None:
         _check_template(kind, path, template)
     if kind.trainer_key:
         _check_trainer(kind, spec)
+    _check_queue(kind, manifest)
+
+
+def _check_queue(kind: JobKind, manifest: Mapping[str, Any]) -> None:
+    if not is_queued(manifest):
+        return
+    field, queue = f"metadata.labels[{QUEUE_LABEL!r}]", manifest["metadata"]["labels"][QUEUE_LABEL]
+    if not kind.kueue_takes_it:
+        raise InvalidSpec(
+            field,
+            f"has no effect: Kueue does not queue {kind.kind}s of {kind.api_version}",
+            value=queue,
+            advice="Omit it, so that it is clear that the job starts at once.",
+        )
+    patches = listed(manifest["spec"], "runtimePatches") if kind.trainer_key else []
+    if any(patch is not LATER for patch in patches):
+        raise InvalidSpec(
+            field,
+            "cannot be combined with runtime patches, nor with what needs them (pod, container, "
+            "code, mpirun, a function): Kueue drops them, and the job would not start",
+            value=queue,
+            advice="Write these settings into the runtime, or use another kind of job.",
+        )
 
 
 def _check_run_policy(kind: JobKind, spec: Mapping[str, Any]) -> None:
@@ -60,7 +85,7 @@ def _check_groups(kind: JobKind, manifest: Mapping[str, Any]) -> None:
     if groups is LATER:
         return
     if not groups:
-        raise InvalidSpec(field, "has no replicas, so that the job would do nothing")
+        raise InvalidSpec(field, "has no replicas, so the job would do nothing")
     rows = {role.name: role for role in kind.roles}
     for name in groups:
         if name not in rows:
@@ -68,14 +93,12 @@ def _check_groups(kind: JobKind, manifest: Mapping[str, Any]) -> None:
     for name, group in role_groups(kind, manifest).items():
         one_of(f"{field}.{name}.restartPolicy", group["restartPolicy"], kind.restart_policies)
         if rows[name].single and group["replicas"] not in (1, LATER):
-            raise InvalidSpec(
-                f"{field}.{name}.replicas", "there is exactly one", value=group["replicas"]
-            )
+            raise InvalidSpec(f"{field}.{name}.replicas", "must be 1", value=group["replicas"])
     _check_company(kind, field, groups)
 
 
 def _check_company(kind: JobKind, field: str, groups: Mapping[str, Any]) -> None:
-    """Roles that have to be there, and roles that cannot be there together."""
+    """Roles that are required, and roles that exclude each other."""
     rows = {role.name: role for role in kind.roles}
     for role in kind.roles:
         if role.needed and role.name not in groups:
@@ -85,17 +108,17 @@ def _check_company(kind: JobKind, field: str, groups: Mapping[str, Any]) -> None
     if not any(rows[name].decides for name in groups):
         raise InvalidSpec(
             field,
-            f"has no role that decides over the end of a {kind.kind}, which would never end",
+            f"has no role that decides when a {kind.kind} is finished, so it would never end",
             value=list(groups),
             advice=f"Add one of {', '.join(role.name for role in kind.roles if role.decides)}.",
         )
     leaders = [name for name in groups if rows[name].single]
     if len(leaders) > 1:
-        raise InvalidSpec(f"{field}.{leaders[1]}", f"cannot go together with {leaders[0]}")
+        raise InvalidSpec(f"{field}.{leaders[1]}", f"cannot be combined with {leaders[0]}")
 
 
 def _unknown_role(kind: JobKind, field: str, name: str) -> InvalidSpec:
-    from difflib import get_close_matches  # only needed on the way to an error
+    from difflib import get_close_matches  # only needed for an error
 
     names = {role.name.lower(): role.name for role in kind.roles}
     close = get_close_matches(name.lower(), names, n=1)
@@ -114,10 +137,11 @@ def _check_backoff(kind: JobKind, manifest: Mapping[str, Any]) -> None:
         if group["restartPolicy"] == "Never":
             raise InvalidSpec(
                 f"spec.{path}",
-                f"does nothing while the restart policy of {role} is Never: it counts restarts "
+                f"has no effect while the restart policy of {role} is Never: it counts restarts "
                 "of containers",
                 value=limit,
-                advice="Leave the restart policy out, or write OnFailure.",
+                advice="Omit the restart policy, or use OnFailure. To run the whole job again "
+                "instead, omit the limit and set the retries of the task.",
             )
 
 
@@ -138,19 +162,19 @@ def _check_elastic(kind: JobKind, manifest: Mapping[str, Any]) -> None:
     if "Master" in role_groups(kind, manifest):
         raise InvalidSpec(
             f"spec.{kind.replicas_key}.Master",
-            "cannot go together with elasticPolicy: an elastic job has workers only",
+            "cannot be combined with elasticPolicy: an elastic job has only workers",
         )
     if policy.get("nProcPerNode") is not None and processes is not None:
         raise InvalidSpec(
             f"{field}.nProcPerNode",
-            "cannot go together with spec.nprocPerNode",
-            advice="Keep that one; this one is deprecated.",
+            "cannot be combined with spec.nprocPerNode",
+            advice="Use spec.nprocPerNode; this field is deprecated.",
         )
 
 
 def _check_elastic_count(kind: JobKind, manifest: Mapping[str, Any], least: Any, most: Any) -> None:
-    """The nodes would wait for others that never come, or be more than they may. Nodes are the
-    workers: a PaddleJob may have masters beside them."""
+    """Otherwise the nodes would wait for others that never come, or there would be too many. Only
+    workers are nodes: a PaddleJob may have masters, too."""
     count = role_groups(kind, manifest).get("Worker", {}).get("replicas")
     if not isinstance(count, int):
         return
@@ -160,7 +184,7 @@ def _check_elastic_count(kind: JobKind, manifest: Mapping[str, Any], least: Any,
             f"spec.{kind.replicas_key}.Worker.replicas",
             f"not between minReplicas, {least}, and maxReplicas, {most}",
             value=count,
-            advice="Leave it out for as many as there may be.",
+            advice="Omit it to use maxReplicas.",
         )
 
 
@@ -174,7 +198,7 @@ def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> No
     _refuse_twice(f"{path}.spec", spec, "volumes", "name")
     volumes = _names(spec, "volumes")
     names = _names(spec, "containers")
-    # What has no image may be part of a container that is not known yet.
+    # A container without an image may be part of one that is not known yet.
     all_known = LATER not in names | _names(spec, "initContainers")
     seen: set[Any] = set()
     for where, container in containers_of(template):
@@ -183,14 +207,12 @@ def _check_template(kind: JobKind, path: str, template: Mapping[str, Any]) -> No
         _check_container(f"{path}.{where}", container, volumes)
         name = container["name"]
         if name in seen and name is not LATER:
-            raise InvalidSpec(
-                f"{path}.{where}.name", "there are two containers of that name", value=name
-            )
+            raise InvalidSpec(f"{path}.{where}.name", "is the name of two containers", value=name)
         seen.add(name)
     if kind.container_needed and not {kind.container, LATER} & names:
         raise InvalidSpec(
             f"{path}.spec.containers",
-            f"one container must be called {kind.container!r}",
+            f"must have a container named {kind.container!r}",
             value=sorted(names),
         )
 
@@ -200,16 +222,15 @@ def _check_labels(path: str, template: Mapping[str, Any]) -> None:
     if isinstance(labels, Mapping) and QUEUE_LABEL in labels:
         raise InvalidSpec(
             f"{path}.metadata.labels[{QUEUE_LABEL!r}]",
-            "must not be on pods: Kueue would hold back each of them by itself",
-            advice="Give the job a queue_name; in a manifest, label the resource.",
+            "must not be set on pods: Kueue would queue each pod separately",
+            advice="Set the job's queue_name; in a manifest, label the resource.",
         )
 
 
 def _check_image(field: str, image: Any) -> None:
     if not image:
-        raise InvalidSpec(field, "must be given")
-    if image is not LATER and image != image.strip():
-        raise InvalidSpec(field, "must not have blanks around it", value=image)
+        raise InvalidSpec(field, "is required")
+    image_name(field, image)
 
 
 def _check_container(field: str, container: Mapping[str, Any], volumes: set[Any]) -> None:
@@ -217,6 +238,8 @@ def _check_container(field: str, container: Mapping[str, Any], volumes: set[Any]
     _refuse_twice(field, container, "volumeMounts", "mountPath")
     for number, variable in enumerate(listed(container, "env")):
         check_source(f"{field}.env[{number}]", variable)
+    for number, source in enumerate(listed(container, "envFrom")):
+        check_env_from(f"{field}.envFrom[{number}]", source)
     for number, mount in enumerate(listed(container, "volumeMounts")):
         name = LATER if mount is LATER else mount.get("name")
         if name not in {LATER, *volumes} and LATER not in volumes:
@@ -240,9 +263,9 @@ def _check_trainer(kind: JobKind, spec: Mapping[str, Any]) -> None:
             if variable is not LATER and variable["name"] in kind.reserved_env:
                 raise InvalidSpec(
                     f"{field}.env[{number}].name",
-                    f"{kind.kind} sets this itself",
+                    f"{kind.kind} sets this variable itself",
                     value=variable["name"],
-                    advice="Leave it out.",
+                    advice="Omit it.",
                 )
         if isinstance(trainer.get("resourcesPerNode"), Mapping):
             check_amounts(f"{field}.resourcesPerNode", trainer["resourcesPerNode"])
@@ -267,7 +290,7 @@ def _check_patches(kind: JobKind, spec: Mapping[str, Any]) -> None:
             for place, mount in enumerate(listed(container, "volumeMounts")):
                 if mount is not LATER and not mount.get("name"):
                     mounts = f"{field}.{where}.volumeMounts"
-                    raise InvalidSpec(f"{mounts}[{place}].name", "must be given")
+                    raise InvalidSpec(f"{mounts}[{place}].name", "is required")
             if container.get("env") and container["name"] in steps:
                 raise InvalidSpec(
                     f"{field}.{where}.env",
@@ -277,7 +300,7 @@ def _check_patches(kind: JobKind, spec: Mapping[str, Any]) -> None:
 
 
 def _patched_pods(patches: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The pods within the patches of a runtime, with their paths."""
+    """The pods in the patches of a runtime, with their paths."""
     for number, patch in enumerate(patches):
         path = "trainingRuntimeSpec.template.spec"
         jobs = get(patch, path)
@@ -298,12 +321,12 @@ def _refuse_twice(field: str, holder: Mapping[str, Any], name: str, key: str) ->
     for number, item in enumerate(listed(holder, name)):
         value = LATER if item is LATER else item[key]
         if value in seen and value is not LATER:
-            raise InvalidSpec(f"{field}.{name}[{number}].{key}", "is there twice", value=value)
+            raise InvalidSpec(f"{field}.{name}[{number}].{key}", "is duplicated", value=value)
         seen.add(value)
 
 
 def _names(holder: Mapping[str, Any], name: str) -> set[Any]:
-    """The names of a list's items; LATER among them where one is not known yet."""
+    """The names of a list's items, with LATER for those that are unknown."""
     if holder.get(name) is LATER:
         return {LATER}
     return {item if item is LATER else item["name"] for item in listed(holder, name)}

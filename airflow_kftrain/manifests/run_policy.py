@@ -1,22 +1,22 @@
-"""The author's run policy, written where the kind of job has it."""
+"""Writes the author's run policy into the manifest, at the places where the kind has it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
-from airflow_kftrain.kinds import JobKind
+from airflow_kftrain.kinds import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 from airflow_kftrain.manifests.places import put
-from airflow_kftrain.manifests.pod_template import pod_metadata
+from airflow_kftrain.manifests.pod_template import metadata_with_file
 from airflow_kftrain.specs.job import JobSpec
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import given
 from airflow_kftrain.specs.pods import Pod
-
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def write_run_policy(kind: JobKind, spec: dict[str, Any], policy: Any) -> None:
-    """Every field that is given, an explicit 0 among them; one that the kind lacks is refused."""
+    """Writes every field that is given, even an explicit 0. A field that the kind does not have is
+    rejected."""
     if policy is None or policy is LATER:
         return
     for name, value in policy._asdict().items():
@@ -33,9 +33,11 @@ def write_run_policy(kind: JobKind, spec: dict[str, Any], policy: Any) -> None:
 
 
 def job_metadata(job: JobSpec) -> dict[str, Any]:
-    """Labels and annotations of the resource itself. Kueue's label stands there only: on a pod it
-    would make Kueue hold back each pod by itself."""
-    metadata = pod_metadata(job.pod) if isinstance(job.pod, Pod) else {}
-    if job.queue_name is not None and metadata.get("labels") is not LATER:
-        metadata["labels"] = {**metadata.get("labels", {}), QUEUE_LABEL: job.queue_name}
+    """Labels and annotations of the resource itself. Only the resource gets Kueue's labels: with
+    them, Kueue would queue each pod separately."""
+    pod = job.pod if isinstance(job.pod, Pod) else Pod()
+    metadata = metadata_with_file("pod.template_file", pod)
+    of_kueue = given({QUEUE_LABEL: job.queue_name, PRIORITY_LABEL: job.queue_priority})
+    if of_kueue and metadata.get("labels") is not LATER:
+        metadata["labels"] = {**metadata.get("labels", {}), **of_kueue}
     return metadata

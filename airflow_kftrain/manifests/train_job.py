@@ -1,9 +1,9 @@
-"""TrainJob: settings for the trainer, and a patch of the runtime for what concerns its pods.
+"""TrainJob: settings for the trainer, and a patch of the runtime for everything else about its
+pods.
 
-The runtime is used as its platform team made it. A throw-away copy of it would let us set restart
-policy, retries and the termination message, but costs two more API calls a submit and rights on
-runtimes, leaks when the worker dies in between, and hides the team's later fixes. So retries stay
-the runtime's, and what a failure leaves is read from the pods while they live.
+The runtime is used as the platform team has made it. docs/architecture.md says why it is not
+copied: retries remain a matter of the runtime, and what a failure leaves behind is read while the
+pods exist.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.kinds import TRAIN_JOB
+from airflow_kftrain.manifests.mpi_job import mpirun_words
 from airflow_kftrain.manifests.patching import merge
-from airflow_kftrain.manifests.places import PATCH_MANAGER, own_patch
+from airflow_kftrain.manifests.places import LAUNCHER, PATCH_MANAGER, own_patch, own_patches
 from airflow_kftrain.manifests.pod_template import (
     SHM_PATH,
+    container_fields,
     is_mounted,
     known,
     placement_fields,
@@ -25,6 +27,7 @@ from airflow_kftrain.manifests.pod_template import (
     shared_memory_volume,
 )
 from airflow_kftrain.manifests.run_policy import job_metadata, write_run_policy
+from airflow_kftrain.specs.containers import Container
 from airflow_kftrain.specs.later import LATER
 from airflow_kftrain.specs.nouns import given
 from airflow_kftrain.specs.pods import Placement, Pod
@@ -37,15 +40,21 @@ def build_train_job(job: TrainJob) -> dict[str, Any]:
     if isinstance(job.initializer, Initializer):
         spec["initializer"] = _initializer(job.initializer)
     spec["trainer"] = _trainer(job)
-    spec["runtimePatches"] = _author_patches(job.runtime_patches or [])
+    if job.runtime_patches is not None:
+        spec["runtimePatches"] = _author_patches(job.runtime_patches)
     manifest: dict[str, Any] = {
         "apiVersion": TRAIN_JOB.api_version,
         "kind": TRAIN_JOB.kind,
         "metadata": job_metadata(job),
         "spec": spec,
     }
-    if isinstance(job.pod, Pod):
-        _write_pod(manifest, job.pod)
+    if job.mpirun is not None:
+        own_patch(TRAIN_JOB, manifest)
+        own_patch(TRAIN_JOB, manifest, LAUNCHER)
+    if isinstance(job.pod, Pod) or isinstance(job.container, Container):
+        pod = job.pod if isinstance(job.pod, Pod) else Pod()
+        for patch in own_patches(TRAIN_JOB, manifest):
+            patch.update(_pod_patch(pod, container_fields(job.container)))
     return manifest
 
 
@@ -56,7 +65,7 @@ def _author_patches(patches: Any) -> list[Any]:
         if patch is not LATER and patch["manager"] == PATCH_MANAGER:
             raise InvalidSpec(
                 f"runtime_patches[{number}].manager",
-                "is the name under which this package patches",
+                "is reserved for the patches of this package",
                 value=PATCH_MANAGER,
                 advice="Use another, or the field pod.",
             )
@@ -73,7 +82,7 @@ def _trainer(job: TrainJob) -> dict[str, Any]:
     """Always present, even if empty: without it the runtime's variables are not given to pods."""
     written = {
         "image": job.image,
-        "command": job.command,
+        "command": _command(job),
         "args": job.args,
         "env": job.env,
         "numNodes": job.num_nodes,
@@ -81,6 +90,21 @@ def _trainer(job: TrainJob) -> dict[str, Any]:
         "resourcesPerNode": job.container_resources,
     }
     return given(written)
+
+
+def _command(job: TrainJob) -> Any:
+    """Without a number of ranks there are as many as the runtime's hosts have slots."""
+    if job.mpirun is None:
+        return job.command
+    if job.command is None:
+        raise InvalidSpec(
+            "command",
+            "is required: mpirun has to know what to start",
+            advice="Write command=['python', 'train.py'], say.",
+        )
+    if LATER in (job.command, job.mpirun):
+        return LATER
+    return [*mpirun_words(job.mpirun, None, job.env or [], None), *job.command]
 
 
 def _initializer(initializer: Initializer) -> dict[str, Any]:
@@ -99,7 +123,7 @@ def _source(source: Source) -> Any:
     return given(written)
 
 
-def _write_pod(manifest: dict[str, Any], pod: Pod) -> None:
+def _pod_patch(pod: Pod, main: dict[str, Any]) -> dict[str, Any]:
     placement = pod.placement if isinstance(pod.placement, Placement) else Placement()
     metadata = pod_metadata(pod)
     annotations = safe_to_evict(placement)
@@ -111,11 +135,13 @@ def _write_pod(manifest: dict[str, Any], pod: Pod) -> None:
             raise shared_memory_twice("pod.shared_memory", pod)
         volume, mount = shared_memory_volume(pod)
         volumes, mounts = [*volumes, volume], [*mounts, mount]
+    if mounts:
+        main["volumeMounts"] = mounts
     written = {
         "serviceAccountName": pod.service_account,
         "imagePullSecrets": pod.image_pull_secrets,
         "volumes": volumes or None,
-        "containers": [{"name": TRAIN_JOB.container, "volumeMounts": mounts}] if mounts else None,
+        "containers": [{"name": TRAIN_JOB.container, **main}] if main else None,
         **placement_fields(placement),
     }
     patch = {
@@ -124,4 +150,4 @@ def _write_pod(manifest: dict[str, Any], pod: Pod) -> None:
     }
     if pod.patch is not None and pod.patch is not LATER:
         patch = merge(patch, pod.patch)
-    own_patch(TRAIN_JOB, manifest).update({key: part for key, part in patch.items() if part})
+    return {key: part for key, part in patch.items() if part}

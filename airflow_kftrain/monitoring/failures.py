@@ -1,7 +1,7 @@
-"""What ended the job: the pods' ends -> failures, the most telling first.
+"""Finds what ended the job: ends of pods -> failures, the most significant first.
 
-One failing replica makes its siblings fail, or the operator ends them, so that most of what is
-found is a consequence. The earliest real end is the cause.
+If one replica fails, its siblings fail too, or the operator ends them. So most failures are
+consequences. The earliest real one is the cause.
 """
 
 from __future__ import annotations
@@ -12,47 +12,69 @@ from datetime import datetime, timezone
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from airflow_kftrain.function_payload.message import Raised, read_raised
 from airflow_kftrain.monitoring.pods import ContainerEnd, Disruption, PodState
 from airflow_kftrain.monitoring.text import one_line
 
 
 class Fault(str, Enum):
-    """Where the cause lies: in what the author gave, or in the cluster."""
+    """Where the cause lies: in what the author provides, or in the cluster."""
 
     USER = "user"
     SYSTEM = "system"
 
 
 class Weight(IntEnum):
-    """How much an end tells; a lower one goes first, whatever the time."""
+    """How significant an end is. A lower weight goes first, whatever the time."""
 
     REAL = 0
     SIDECAR = 1
-    """A container beside the main one: it ends the pod badly, but not the training."""
+    """A container beside the main one. It makes the pod fail, but not the training."""
     RESTARTED = 2
-    """The replica has run again since, in place or as another pod."""
+    """The replica has started again since, in the same pod or in a new one."""
     CONSEQUENCE = 3
     """Ended from outside, by SIGTERM or a deletion: siblings, after the first failure."""
     NOTHING = 4
 
 
+class LogKey(NamedTuple):
+    """Identifies a log: a recreated pod has the same name, and a container may restart in its
+    pod."""
+
+    pod: str
+    created: datetime | None
+    container: str
+    finished: datetime | None
+
+
 class Failure(NamedTuple):
-    """A failed replica, by the end of it that tells most."""
+    """A failed replica, described by its most significant end."""
 
     replica: str
     pod: str
     container: str
-    """Empty where Kubernetes ended the pod as a whole."""
+    """Empty if Kubernetes ended the whole pod."""
     reason: str
     """Kubernetes' word: OOMKilled, Error, Evicted."""
     what: str
-    """The end in words, with the exit code named."""
+    """The end in words, with the exit code explained."""
     fault: Fault
     advice: str
     message: str = ""
     finished: datetime | None = None
     weight: Weight = Weight.REAL
     exit_code: int | None = None
+    created: datetime | None = None
+    """When the pod was created."""
+    raised: datetime | None = None
+    """When the function raised the exception that ended it."""
+    fatal: bool = False
+    """Whether the author has declared the exception fatal, so that a retry cannot help."""
+
+    @property
+    def log(self) -> LogKey:
+        """The log that belongs to this failure."""
+        return LogKey(self.pod, self.created, self.container, self.finished)
 
 
 def find_cause(pods: Sequence[PodState]) -> Failure | None:
@@ -60,8 +82,17 @@ def find_cause(pods: Sequence[PodState]) -> Failure | None:
     return next(iter(find_failures(pods)), None)
 
 
+def find_disruption(pods: Sequence[PodState]) -> Failure | None:
+    """The cause, if the cluster has ended a pod and nobody is at fault. The exit codes of a program
+    prove nothing, nor does a pod that somebody has deleted."""
+    cause = find_cause(pods)
+    if cause is None or cause.container or cause.fault is not Fault.SYSTEM:
+        return None
+    return cause if cause.reason in _OF_THE_CLUSTER else None
+
+
 def find_failures(pods: Sequence[PodState]) -> list[Failure]:
-    """At most one a pod; the cause first."""
+    """At most one failure per pod; the cause comes first."""
     newest: dict[str, datetime] = {}
     for pod in pods:
         if pod.created:
@@ -82,6 +113,7 @@ class _Meaning(NamedTuple):
 
 
 _LOOK = "Look at its log."
+_FATAL = "The task's Code.fatal names this exception, so there is no retry."
 _NODE = "Nothing in the job has to change."
 
 _EXIT_CODES: Mapping[int, _Meaning] = {
@@ -96,21 +128,21 @@ _EXIT_CODES: Mapping[int, _Meaning] = {
     137: _Meaning(
         Fault.SYSTEM,
         "SIGKILL, from outside",
-        "Eviction, preemption or the node's memory: look at the pod's events and its node.",
+        "Often eviction, preemption or the node's memory: check the pod's events and its node.",
     ),
     139: _Meaning(
         Fault.USER,
         "SIGSEGV, a crash in native code",
-        "Often /dev/shm is too small, or libraries do not fit together.",
+        "Often /dev/shm is too small, or libraries are incompatible.",
     ),
     143: _Meaning(
-        Fault.SYSTEM, "SIGTERM, from outside", "Look at the pod's events for who ended it."
+        Fault.SYSTEM, "SIGTERM, from outside", "Check the pod's events to see what ended it."
     ),
-    # Python's sys.exit(-9), after a child was killed.
+    # For example sys.exit(-9) in Python, after a child process was killed.
     247: _Meaning(
         Fault.SYSTEM,
         "a child process got SIGKILL",
-        "Often the node's memory: look at the pod's events and its node.",
+        "Often the node is out of memory: check the pod's events and its node.",
     ),
 }
 
@@ -125,7 +157,7 @@ _CONTAINER_REASONS: Mapping[str, _Meaning] = {
         Fault.USER, "it could not be started", "Check the command, the image and the mounts."
     ),
     "ContainerStatusUnknown": _Meaning(
-        Fault.SYSTEM, "the node lost sight of it", "Look at the pod's node."
+        Fault.SYSTEM, "the node lost track of it", "Check the pod's node."
     ),
 }
 
@@ -135,35 +167,53 @@ _DISRUPTIONS: Mapping[str, _Meaning] = {
         "it ran longer than its deadline",
         "Raise active_deadline, or make the training shorter.",
     ),
-    "Evicted": _Meaning(Fault.SYSTEM, "the node was short of something", _NODE),
+    "Evicted": _Meaning(Fault.SYSTEM, "the node was low on resources", _NODE),
     "Shutdown": _Meaning(Fault.SYSTEM, "the node was shut down", _NODE),
     "NodeShutdown": _Meaning(Fault.SYSTEM, "the node was shut down", _NODE),
     "Terminated": _Meaning(Fault.SYSTEM, "the node was shut down", _NODE),
     "NodeAffinity": _Meaning(
-        Fault.SYSTEM, "the node no longer fits", "Check node selector and affinity."
+        Fault.SYSTEM, "the node no longer matches", "Check node selector and affinity."
     ),
     "NodeLost": _Meaning(Fault.SYSTEM, "the node does not answer", _NODE),
-    "Preempting": _Meaning(Fault.SYSTEM, "a more important pod took its place", _NODE),
-    "PreemptionByScheduler": _Meaning(Fault.SYSTEM, "a more important pod took its place", _NODE),
+    "Preempting": _Meaning(Fault.SYSTEM, "a pod with a higher priority took its place", _NODE),
+    "PreemptionByScheduler": _Meaning(
+        Fault.SYSTEM, "a pod with a higher priority took its place", _NODE
+    ),
     "DeletionByTaintManager": _Meaning(
         Fault.SYSTEM, "its node got a taint that it does not tolerate", _NODE
     ),
     "EvictionByEvictionAPI": _Meaning(
-        Fault.SYSTEM, "it was evicted, as when a node is drained", _NODE
+        Fault.SYSTEM, "it was evicted, for example by a drain of its node", _NODE
     ),
-    "DeletionByPodGC": _Meaning(Fault.SYSTEM, "its node is gone", _NODE),
+    "DeletionByPodGC": _Meaning(Fault.SYSTEM, "its node no longer exists", _NODE),
     "TerminationByKubelet": _Meaning(Fault.SYSTEM, "its node ended it", _NODE),
     "UnexpectedAdmissionError": _Meaning(
-        Fault.SYSTEM, "its node refused it", "Often a device plugin: look at the node."
+        Fault.SYSTEM, "its node rejected it", "Often a device plugin: check the node."
     ),
 }
+_OF_THE_CLUSTER = frozenset(
+    {
+        "Evicted",
+        "Shutdown",
+        "NodeShutdown",
+        "Terminated",
+        "NodeLost",
+        "Preempting",
+        "PreemptionByScheduler",
+        "DeletionByTaintManager",
+        "EvictionByEvictionAPI",
+        "DeletionByPodGC",
+        "TerminationByKubelet",
+    }
+)
+"""Reasons after which the same job may well succeed."""
 _OTHER_DISRUPTION = _Meaning(Fault.SYSTEM, "Kubernetes ended the pod", _LOOK)
 _OWN_LIMIT = _Meaning(
     Fault.USER, "it used more than its limit", "Raise the limit that the message names."
 )
 _OWN_LIMIT_WORDS = re.compile(r"exceed\w*\b.*\blimit", re.DOTALL)
 
-# Linux's numbers: the containers run there, whatever reads this.
+# Linux's numbers, since the containers run on Linux, whatever this process runs on.
 _SIGNALS: Mapping[int, str] = {
     1: "SIGHUP",
     2: "SIGINT",
@@ -223,10 +273,11 @@ def _meaning_of_disruption(disruption: Disruption) -> _Meaning:
 
 
 def _order(failure: Failure) -> tuple[object, ...]:
-    # Times have whole seconds. Memory is never a consequence, so it goes first within one.
+    # Times are in whole seconds. Running out of memory is never a consequence, so it goes first
+    # within a second.
     return (
         failure.weight,
-        failure.finished or _NO_TIME,
+        failure.raised or failure.finished or _NO_TIME,
         failure.reason != "OOMKilled",
         failure.replica,
         failure.pod,
@@ -251,6 +302,7 @@ def _failures_of(pod: PodState, replaced: bool) -> Iterator[Failure]:
             fault=Fault.SYSTEM,
             advice="Look at the pod's events.",
             weight=_weigh_silence(pod, replaced),
+            created=pod.created,
         )
 
 
@@ -267,11 +319,15 @@ def _disrupted(pod: PodState, disruption: Disruption, replaced: bool) -> Failure
         message=disruption.message,
         finished=disruption.time,
         weight=Weight.RESTARTED if replaced else Weight.REAL,
+        created=pod.created,
     )
 
 
 def _ended(pod: PodState, end: ContainerEnd, weight: Weight) -> Failure:
     meaning = _meaning_of_end(end)
+    raised = read_raised(end.message)
+    if raised and not end.out_of_memory:
+        return _raised(pod, end, weight, raised)
     return Failure(
         replica=pod.replica,
         pod=pod.name,
@@ -284,13 +340,34 @@ def _ended(pod: PodState, end: ContainerEnd, weight: Weight) -> Failure:
         finished=end.finished,
         weight=weight,
         exit_code=end.exit_code,
+        created=pod.created,
+    )
+
+
+def _raised(pod: PodState, end: ContainerEnd, weight: Weight, raised: Raised) -> Failure:
+    """The exception of a function says more than the exit code that follows from it."""
+    return Failure(
+        replica=pod.replica,
+        pod=pod.name,
+        container=end.container,
+        reason=end.reason or "Error",
+        what=one_line(raised.headline),
+        fault=Fault.USER,
+        advice=_FATAL if raised.fatal else _LOOK,
+        message=raised.text,
+        finished=end.finished,
+        weight=weight,
+        exit_code=end.exit_code,
+        created=pod.created,
+        raised=raised.time,
+        fatal=raised.fatal,
     )
 
 
 def _weigh(pod: PodState, end: ContainerEnd, replaced: bool) -> Weight:
     consequence = _is_consequence(pod, end)
     if end.part == "sidecar":
-        # A pod that is being ended takes its sidecars along, and these often end badly.
+        # When a pod is ended, its sidecars are ended with it, and often fail.
         minor = replaced or end.past or consequence or _main_was_ended(pod)
         return Weight.NOTHING if minor else Weight.SIDECAR
     if consequence:
@@ -299,8 +376,8 @@ def _weigh(pod: PodState, end: ContainerEnd, replaced: bool) -> Weight:
 
 
 def _weigh_silence(pod: PodState, replaced: bool) -> Weight:
-    """Of a failed pod of which nothing else is known. One that is deleted before its container
-    has started is such a pod."""
+    """For a failed pod about which nothing else is known. A pod that is deleted before its
+    container has started is one of these."""
     if pod.deleted:
         return Weight.CONSEQUENCE
     return Weight.RESTARTED if replaced else Weight.REAL

@@ -1,7 +1,7 @@
-"""The only reader of a pod: a dict as the API server sends it -> PodState. Never raises.
+"""The only reader of pods: a dict as the API server sends it -> PodState. Never raises.
 
-It tells what stands in the way of a pod that waits (troubles, each with its own clock) and how
-its containers ended. What follows from that is for decisions.py and failures.py to say.
+It finds what keeps a pod from starting (troubles, each with its own start time) and how its
+containers ended. decisions.py and failures.py draw the conclusions.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ TroubleKind = Literal[
     "image_pull",
     "container_config",
     "container_create",
+    "volume_name",
+    "volume",
     "unschedulable",
     "crash_loop",
 ]
-"""Each is the name of the field of Timeouts that says how long it is borne."""
+"""Each is the name of the field of Timeouts that limits it."""
 
 Part = Literal["main", "init", "sidecar"]
-"""The container that trains, one that has to end before it starts, or one that runs beside it."""
+"""The container that trains, one that has to end before, or one beside it."""
 
 
 class Trouble(NamedTuple):
-    """What keeps a pod from coming up."""
+    """What keeps a pod from starting."""
 
     what: TroubleKind
     reason: str
-    """As Kubernetes says it."""
+    """Kubernetes' word."""
     message: str = ""
     since: datetime | None = None
     container: str = ""
-    """Empty where the pod as a whole is meant."""
+    """Empty if the whole pod is meant."""
     part: Part = "main"
     image: str = ""
 
 
 class ContainerEnd(NamedTuple):
-    """How a run of a container ended."""
+    """How one run of a container ended."""
 
     container: str
     part: Part
@@ -57,12 +59,12 @@ class ContainerEnd(NamedTuple):
     signal: int | None = None
     reason: str = ""
     message: str = ""
-    """What it left in its termination message, or the last lines of its log."""
+    """Its termination message, or the last lines of its log."""
     started: datetime | None = None
     finished: datetime | None = None
     restarts: int = 0
     past: bool = False
-    """The container has been started again since."""
+    """Whether the container has restarted since."""
 
     @property
     def out_of_memory(self) -> bool:
@@ -70,14 +72,15 @@ class ContainerEnd(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Out of memory counts even with exit 0: the kernel may have killed a child only."""
+        """Running out of memory counts even with exit code 0: the kernel may have killed only a
+        child process."""
         if self.exit_code is None:
             return self.reason != "Completed"
         return self.exit_code != 0 or self.out_of_memory
 
 
 class Disruption(NamedTuple):
-    """Why Kubernetes ended the pod as a whole: eviction, preemption, a node lost, a deadline."""
+    """Why Kubernetes ended the whole pod: eviction, preemption, a lost node, a deadline."""
 
     reason: str
     message: str = ""
@@ -85,32 +88,38 @@ class Disruption(NamedTuple):
 
 
 class PodState(NamedTuple):
-    """One moment of a pod."""
+    """The state of a pod at one moment."""
 
     name: str
     role: str = ""
-    """As the pod's label has it, in lower case: worker. Empty where pods are all alike."""
+    """As in the pod's label, in lower case: worker. Empty if all pods are alike."""
     index: int | None = None  # type: ignore[assignment]  # hides tuple.index
     leads: bool = False
-    """The training stands and falls with it, and its log tells the story; so with each pod where
-    all are alike."""
+    """Whether it is the leader: its log and its result are those of the job. If all pods are alike,
+    each one leads."""
     container: str = ""
-    """Name of its main container: the one whose log tells the story, and that leaves the result."""
+    """The name of the main container, whose log is shown, and which leaves the result."""
+    container_id: str = ""
+    """What the runtime calls it, without the runtime's own name; a restart gives it another one."""
+    node: str = ""
     phase: str = ""
     runs: bool = False
-    """Its main container does: the phase is Running in a crash loop, too."""
+    """Whether its main container runs: in a crash loop the phase is Running, too."""
     created: datetime | None = None
     deleted: datetime | None = None
-    """When its deletion was asked for; how a container ends after that is no evidence."""
+    """When its deletion was requested. How a container ends after that proves nothing."""
     waiting: str = ""
     """What it waits for without being in trouble, in Kubernetes' word: ContainerCreating."""
+    mounts_since: datetime | None = None
+    """Since when its node may be mounting its volumes; None before and after that. Only events say
+    why it takes long."""
     troubles: tuple[Trouble, ...] = ()
     ends: tuple[ContainerEnd, ...] = ()
     disruption: Disruption | None = None
 
     @property
     def replica(self) -> str:
-        """Role and index, as in worker-3; the pod's name where it has no role."""
+        """Role and index, as in worker-3; the pod's name if it has no role."""
         if not self.role or self.index is None:
             return self.role or self.name
         return f"{self.role}-{self.index}"
@@ -134,7 +143,7 @@ def read_pod(kind: JobKind, pod: object) -> PodState:
     ends = tuple(end for container in containers for end in (container.end, container.last) if end)
     comes_up = deleted is None and phase not in ("Succeeded", "Failed")
     index = _read_index(labels.get(selectors.index))
-    # Without any number pods of one role are not one replica, and do not replace each other.
+    # Without numbers, pods of the same role are different replicas, and do not replace each other.
     only_role = "" if index is None else kind.roles[0].name
     return PodState(
         name=read_text(metadata.get("name")),
@@ -142,19 +151,22 @@ def read_pod(kind: JobKind, pod: object) -> PodState:
         index=index,
         leads=_is_selected(labels, selectors.leader),
         container=main,
+        container_id=_container_id(main, status),
+        node=read_text(spec.get("nodeName")),
         phase=phase,
         runs=comes_up and any(item.runs for item in containers if item.part == "main"),
         created=created,
         deleted=deleted,
         waiting=_waiting(conditions, containers) if comes_up else "",
+        mounts_since=_mounts_since(conditions, containers) if comes_up else None,
         troubles=tuple(_troubles(conditions, containers, born)) if comes_up else (),
         ends=ends,
         disruption=_read_disruption(status, phase, conditions, ends),
     )
 
 
-# Reasons of waiting containers. What is not here, ContainerCreating or a word of a later
-# Kubernetes, is no trouble: it may pass, and the startup timeout holds.
+# Reasons of waiting containers. Any other, such as ContainerCreating or a word of a later
+# Kubernetes, is not a trouble: it may pass, and the startup timeout applies.
 _WAITING: Mapping[str, TroubleKind] = {
     "InvalidImageName": "image_name",
     "ErrImagePull": "image_pull",
@@ -173,10 +185,16 @@ _WAITING: Mapping[str, TroubleKind] = {
 }
 
 
-# The kubelet's view of the cluster lags behind for a moment; the Secret may well be there.
+# If a claim is missing, the scheduler cannot place the pod. The kubelet reports all other names.
+MISSING_VOLUME = re.compile(
+    r'(secret|configmap|persistentvolumeclaim)s? "[^"]+" not found'
+    r"|references non-existent (secret|config) key"
+)
+
+# The kubelet's view of the cluster may lag behind: the Secret may well exist.
 _LAGS = re.compile(r"failed to sync (secret|configmap) cache")
 
-# The two forms that rows of kinds.py use: key=value, and key in (a,b).
+# The two forms that occur in kinds.py: key=value, and key in (a,b).
 _SELECTOR_TERM = re.compile(r"([^\s,=]+)(?:=([^\s,]+)| in \(([^)]*)\))")
 
 
@@ -193,11 +211,11 @@ class _Container(NamedTuple):
     part: Part
     image: str
     waiting: str
-    """Reason, empty while it runs or has ended."""
+    """The reason; empty while it runs or after it has ended."""
     message: str
     runs: bool
     first_start: datetime | None
-    """None once it has restarted, since only the last start is known then."""
+    """None after a restart, since then only the latest start is known."""
     end: ContainerEnd | None
     last: ContainerEnd | None
 
@@ -216,16 +234,24 @@ def _read_conditions(status: Mapping[str, Any]) -> Mapping[str, _Condition]:
 
 
 def _main_container(kind: JobKind, spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """A kind names it, or means the first; the list of statuses has another order."""
+    """The kind names it, or it is the first one; the list of statuses has another order."""
     listed = read_mappings(spec.get("containers")) or read_mappings(status.get("containerStatuses"))
     names = [read_text(item.get("name")) for item in listed]
     return kind.container if kind.container in names else next(iter(names), "")
 
 
+def _container_id(main: str, status: Mapping[str, Any]) -> str:
+    """As in the names of log files: without `containerd://`."""
+    for item in read_mappings(status.get("containerStatuses")):
+        if item.get("name") == main:
+            return read_text(item.get("containerID")).rpartition("://")[2]
+    return ""
+
+
 def _read_containers(
     main: str, spec: Mapping[str, Any], status: Mapping[str, Any]
 ) -> list[_Container]:
-    """The main container first, then the others that run, then those that come before."""
+    """The main container first, then the others, then the init containers."""
     running = read_mappings(status.get("containerStatuses"))
     initial = read_mappings(status.get("initContainerStatuses"))
     specs = {
@@ -277,7 +303,7 @@ def _read_end(blank: ContainerEnd, state: Mapping[str, Any]) -> ContainerEnd | N
         return None
     return blank._replace(
         exit_code=read_number(ended.get("exitCode")),
-        # Kubernetes leaves the field out, or writes 0, where no signal is known.
+        # If no signal is known, Kubernetes leaves the field out, or writes 0.
         signal=read_number(ended.get("signal")) or None,
         reason=read_text(ended.get("reason")),
         message=read_text(ended.get("message")),
@@ -299,7 +325,8 @@ def _read_index(label: object) -> int | None:
 
 
 def _read_deletion(metadata: Mapping[str, Any]) -> datetime | None:
-    """When it was asked for; the timestamp says when the pod's grace will be over."""
+    """When the deletion was requested. The timestamp itself says when the grace period will be
+    over."""
     over = read_time(metadata.get("deletionTimestamp"))
     grace = read_number(metadata.get("deletionGracePeriodSeconds")) or 0
     if over is None:
@@ -319,7 +346,7 @@ def _read_disruption(
     target = conditions.get("DisruptionTarget")
     if target and not target.is_true:
         target = None
-    # A pod that has not failed may bear a reason all the same: NodeLost, while nobody answers.
+    # A pod that has not failed may have a reason, too: NodeLost, while its node does not answer.
     reason = read_text(status.get("reason")) if phase not in ("Pending", "Succeeded") else ""
     if reason:
         message = read_text(status.get("message"))
@@ -337,7 +364,25 @@ def _waiting(conditions: Mapping[str, _Condition], containers: Sequence[_Contain
     scheduled = conditions.get("PodScheduled")
     if scheduled and scheduled.is_false:
         return scheduled.reason
+    if scheduled and scheduled.is_true and not containers:
+        return "Scheduled"
     return next((container.waiting for container in containers if container.waiting), "")
+
+
+def _mounts_since(
+    conditions: Mapping[str, _Condition], containers: Sequence[_Container]
+) -> datetime | None:
+    """The kubelet mounts all volumes before it does anything else. Since Kubernetes 1.29 a
+    condition shows that it has done so."""
+    scheduled = conditions.get("PodScheduled")
+    started = conditions.get("PodReadyToStartContainers")
+    if not scheduled or not scheduled.is_true or (started and started.is_true):
+        return None
+    preparing = all(
+        each.waiting in ("ContainerCreating", "PodInitializing") and not each.last
+        for each in containers
+    )
+    return scheduled.time if preparing else None
 
 
 def _troubles(
@@ -346,17 +391,20 @@ def _troubles(
     born: datetime | None,
 ) -> Iterator[Trouble]:
     scheduled = conditions.get("PodScheduled")
-    # A gate is no trouble: some queue holds the pod back on purpose.
+    # A gate is not a trouble: a queue holds the pod back on purpose.
     if scheduled and scheduled.is_false and scheduled.reason != "SchedulingGated":
-        yield Trouble("unschedulable", scheduled.reason, scheduled.message, scheduled.time or born)
+        what: TroubleKind = "unschedulable"
+        if MISSING_VOLUME.search(scheduled.message):
+            what = "volume_name"
+        yield Trouble(what, scheduled.reason, scheduled.message, scheduled.time or born)
     for container in containers:
-        what = _WAITING.get(container.waiting)
-        if what == "container_config" and _LAGS.search(container.message):
-            what = "container_create"
-        if what:
-            since = _waiting_since(what, container, conditions, containers) or born
+        found = _WAITING.get(container.waiting)
+        if found == "container_config" and _LAGS.search(container.message):
+            found = "container_create"
+        if found:
+            since = _waiting_since(found, container, conditions, containers) or born
             yield Trouble(
-                what,
+                found,
                 container.waiting,
                 container.message,
                 since,
@@ -372,12 +420,12 @@ def _waiting_since(
     conditions: Mapping[str, _Condition],
     containers: Sequence[_Container],
 ) -> datetime | None:
-    """Since when the container could have run: no clock of its own tells that.
+    """Since when the container could have run: no field says that.
 
-    The pod's condition stands still while ErrImagePull and ImagePullBackOff take turns. But the
-    kubelet takes containers one after another, so that a turn comes only when the others of the
-    pod have started and its init containers have ended; an image of many gigabytes that took ten
-    minutes must not use up the patience with the next one.
+    The time of the pod's condition stays the same while ErrImagePull and ImagePullBackOff
+    alternate. But the kubelet starts containers one after the other: it pulls this image only when
+    the other containers of the pod have started and its init containers have ended. So an image of
+    many gigabytes that took ten minutes must not use up the limit of the next one.
     """
     crashed = waiting.last.finished if waiting.last else None
     if what == "crash_loop" and crashed:

@@ -1,44 +1,46 @@
-"""What a job waits for, and what each trouble of a pod means once it has lasted too long."""
+"""Says what a job waits for, and what each trouble of a pod means if it lasts too long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_kftrain.job_state import JobState, Phase
 from airflow_kftrain.kinds import JobKind
 from airflow_kftrain.monitoring.failures import Fault, exit_in_words
 from airflow_kftrain.monitoring.pods import PodState, Trouble, TroubleKind
+from airflow_kftrain.monitoring.queues import QueueState, Stage, queue_words
 from airflow_kftrain.monitoring.text import listed, one_line, place, sentence
 
 
 class Rule(NamedTuple):
     """What a trouble means."""
 
-    fault: Fault
+    fault: Fault | None
+    """None if it is not known."""
     retryable: bool
     ended: str
-    """What is said once it has lasted too long."""
+    """The words if it has lasted too long."""
     waiting: str
-    """What is said while it is borne. Nothing that changes from one look to the next: ErrImagePull
-    and ImagePullBackOff take turns, and the message of a back-off counts its seconds."""
+    """The words while it lasts. They contain nothing that changes all the time: ErrImagePull and
+    ImagePullBackOff alternate, and the message of a back-off contains its seconds."""
     advice: str
 
 
-# From what can never heal to what may pass at any time.
+# From troubles that cannot pass to those that may pass at any time.
 TROUBLES: Mapping[TroubleKind, Rule] = {
     "image_name": Rule(
         Fault.USER,
         retryable=False,
-        ended="has an image name that cannot be read, {image}",
-        waiting="has an image name that cannot be read, {image}",
+        ended="has an invalid image name, {image}",
+        waiting="has an invalid image name, {image}",
         advice="Correct the image.",
     ),
     "container_config": Rule(
         Fault.USER,
         retryable=False,
-        ended="refers to something that is not there",
-        waiting="refers to something that is not there: {message}",
+        ended="refers to an object that does not exist",
+        waiting="refers to an object that does not exist: {message}",
         advice="Create the Secret or ConfigMap that the message names, or correct the reference.",
     ),
     "container_create": Rule(
@@ -48,25 +50,39 @@ TROUBLES: Mapping[TroubleKind, Rule] = {
         waiting="could not be created yet",
         advice="Check command, mounts and security context against the message.",
     ),
+    "volume_name": Rule(
+        Fault.USER,
+        retryable=False,
+        ended="could not mount a volume",
+        waiting="cannot mount a volume: {message}",
+        advice="Create the Secret, ConfigMap or claim that the message names, or correct the name.",
+    ),
     "image_pull": Rule(
         Fault.USER,
         retryable=True,
-        ended="could not get its image {image}",
-        waiting="cannot get its image {image}",
+        ended="could not pull its image {image}",
+        waiting="cannot pull its image {image}",
         advice="Check the image's name and tag, the image pull secrets and the registry.",
     ),
-    "unschedulable": Rule(
-        Fault.SYSTEM,
+    "volume": Rule(
+        None,
         retryable=True,
-        ended="found no node",
-        waiting="finds no node: {message}",
-        advice="Ask for less, or be patient for longer (Timeouts.unschedulable).",
+        ended="could not mount a volume",
+        waiting="cannot mount a volume: {message}",
+        advice="Check the volume and its storage driver against the message.",
+    ),
+    "unschedulable": Rule(
+        None,
+        retryable=True,
+        ended="could not be scheduled",
+        waiting="cannot be scheduled: {message}",
+        advice="Request no more than a node of this cluster has, or wait longer for a free one.",
     ),
     "crash_loop": Rule(
         Fault.USER,
         retryable=True,
-        ended="crashes again and again",
-        waiting="crashes again and again",
+        ended="keeps crashing",
+        waiting="keeps crashing",
         advice="Look at its log.",
     ),
 }
@@ -74,30 +90,49 @@ SEVERITY: Mapping[TroubleKind, int] = {what: number for number, what in enumerat
 
 _PENDING: Mapping[str, str] = {
     "SchedulingGated": "is held back by a scheduling gate",
+    "Scheduled": "waits for its node to start it",
     "PodInitializing": "waits for its init containers",
     "ContainerCreating": "is being created (image, volumes)",
 }
 
 
 def trouble_words(trouble: Trouble, pod: PodState) -> str:
-    """A trouble that has lasted too long: where, what, as Kubernetes says it, what to do."""
+    """The words for a trouble that has lasted too long: where, what, Kubernetes' own words, what to
+    do."""
     rule = TROUBLES[trouble.what]
-    where = place(pod.replica, pod.name, trouble.container)
+    beside = trouble.container if trouble.part != "main" else ""
     last = [end for end in pod.ends if end.container == trouble.container and end.failed]
     crash = f" (last with {exit_in_words(last[0])})" if last else ""
     texts = (one_line(trouble.reason), one_line(trouble.message))
     said = sentence(": ".join(text for text in texts if text))
+    where = place(pod.replica, beside)
     return f"{where} {_filled(rule.ended, trouble)}{crash}: {said} {rule.advice}"
 
 
-def waiting_words(kind: JobKind, state: JobState, pods: Sequence[PodState]) -> str:
-    """What a living job waits for; the same words as long as that is the same."""
+def worst_trouble(pods: Iterable[PodState]) -> tuple[Trouble, PodState] | None:
+    """The trouble that is least likely to pass, always the same one of several."""
+    found = [(trouble, pod) for pod in pods if not pod.deleted for trouble in pod.troubles]
+    return min(found, key=by_severity, default=None)
+
+
+def by_severity(item: tuple[Trouble, PodState]) -> tuple[object, ...]:
+    trouble, pod = item
+    return (SEVERITY[trouble.what], pod.replica, pod.name, trouble.container, trouble.reason)
+
+
+def waiting_words(
+    kind: JobKind, state: JobState, pods: Sequence[PodState], queue: QueueState | None = None
+) -> str:
+    """What an unfinished job waits for. The words stay the same as long as that does."""
+    if state.phase is Phase.QUEUED and state.queue:
+        return queue_words(kind, state, queue or QueueState(Stage.WAITS))
     if state.phase is Phase.QUEUED:
         return f"The {kind.kind} waits in a queue, or is suspended{_said_by(state)}."
     present = [pod for pod in pods if pod.deleted is None]
     if state.phase is Phase.RESTARTING:
-        # Whether it replaces them is not told: mpi-operator may just go on without one.
-        head = f"Pods of the {kind.kind} failed, and {kind.operator} has not given it up"
+        # It is not known whether the operator replaces them: mpi-operator may just continue
+        # without.
+        head = f"Pods of the {kind.kind} failed, and {kind.operator} has not given up on it"
         return sentence("; ".join([f"{head}{_said_by(state)}", *_obstacles(present)]))
     if present:
         running = sum(pod.phase == "Running" for pod in present)
@@ -105,7 +140,7 @@ def waiting_words(kind: JobKind, state: JobState, pods: Sequence[PodState]) -> s
         return sentence("; ".join([head, *_obstacles(present)]))
     if state.phase is Phase.RUNNING:
         return f"The {kind.kind} runs."
-    work = "create its pods" if state.acknowledged else "take it up"
+    work = "create its pods" if state.acknowledged else "process it"
     return f"The {kind.kind} waits for {kind.operator} to {work}."
 
 
@@ -114,23 +149,30 @@ def _said_by(state: JobState) -> str:
 
 
 def _obstacles(pods: Sequence[PodState], most: int = 3) -> list[str]:
-    """`worker-0, worker-1 and 2 more: finds no node`, a line for each different obstacle."""
+    """`worker-0, worker-1 and 2 more: cannot be scheduled`: one line for each different
+    obstacle."""
     replicas: dict[tuple[int, str], list[str]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.role, pod.index or 0, pod.name)):
         for obstacle in _obstacles_of(pod):
             replicas.setdefault(obstacle, []).append(one_line(pod.replica))
     found = sorted(replicas)
     lines = [f"{listed(replicas[obstacle])}: {obstacle[1]}" for obstacle in found[:most]]
-    return lines + ([f"{len(found) - most} more obstacles"] if len(found) > most else [])
+    return lines + ([f"{len(found) - most} more problems"] if len(found) > most else [])
 
 
 def _obstacles_of(pod: PodState) -> Iterator[tuple[int, str]]:
-    """With its severity, so that the worst can be told first."""
+    """With its severity, so that the worst comes first."""
     for trouble in pod.troubles:
         text = _filled(TROUBLES[trouble.what].waiting, trouble)
-        yield SEVERITY[trouble.what], f"{trouble.container} {text}".strip()
+        yield SEVERITY[trouble.what], f"{one_line(trouble.container)} {text}".strip()
     if pod.phase == "Pending" and not pod.troubles:
-        yield len(SEVERITY), _PENDING.get(pod.waiting, "waits for a node")
+        yield len(SEVERITY), _pending_words(pod)
+
+
+def _pending_words(pod: PodState) -> str:
+    if not pod.waiting:
+        return "waits for a node"
+    return _PENDING.get(pod.waiting) or f"waits, with the reason {one_line(pod.waiting)}"
 
 
 def _filled(words: str, trouble: Trouble) -> str:

@@ -1,42 +1,41 @@
-"""From how a job ended to how its task ends: the log, the value or the exception, and what becomes
-of the job. Nowhere else are errors of this package translated into Airflow's."""
+"""Turns the end of a job into the end of its task: log, return value or exception, and what happens
+to the job. Only here are errors of this package translated into Airflow's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_kftrain.airflow_compat import exceptions
+from airflow_kftrain.airflow_compat import exceptions, redacted
 from airflow_kftrain.errors import (
     BadConnection,
-    Conflict,
     Forbidden,
     InvalidSpec,
     KfTrainError,
-    NotFound,
     NotServed,
     Refused,
 )
-from airflow_kftrain.job_state import Phase
-from airflow_kftrain.manifests.identity import DELIVERED_ANNOTATION
+from airflow_kftrain.function_payload.message import Returned, read_returned
+from airflow_kftrain.loops import WorkerEnded
 from airflow_kftrain.messages import Outcome, WatchOrder
 from airflow_kftrain.monitoring.decisions import Verdict
+from airflow_kftrain.monitoring.text import wrapped
 from airflow_kftrain.operators.results import NotStorable, storable
-from airflow_kftrain.ownership import Claim, read_claim
+from airflow_kftrain.ownership import ENDED, TaskState
 
 if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
     from airflow.sdk.types import Logger
 
-    from airflow_kftrain.hooks.training_job import TrainingJobHook
     from airflow_kftrain.specs.lifecycle import Lifecycle
 
 _PERMANENT = (InvalidSpec, BadConnection, Refused, Forbidden, NotServed)
-"""Nothing that a retry of the task could mend."""
+"""Errors after which a retry of the task cannot help."""
 
-_LOOKS = 5
 _LONGEST_RESULT = 4096
-"""What the kubelet keeps of a termination message."""
+"""The kubelet keeps so many bytes of a termination message."""
 
 
 @contextmanager
@@ -47,35 +46,51 @@ def as_airflow_says() -> Iterator[None]:
         if _is_permanent(error):
             raise exceptions().AirflowFailException(str(error)) from error
         raise exceptions().AirflowException(str(error)) from error
+    except WorkerEnded as error:
+        raise exceptions().AirflowException(str(error)) from error
 
 
 def _is_permanent(error: BaseException) -> bool:
-    # A program that fetches tokens may fail for a while only.
+    # A program that fetches tokens may fail only temporarily.
     return isinstance(error, _PERMANENT) and not error.retryable
 
 
 def tell(outcome: Outcome, log: Logger) -> None:
-    """The report, and the end of the leader's log."""
+    """Logs the report, and the end of the leader's log."""
     if outcome.tail:
         log.info("::group::The end of the leader's log")
         log.info("%s", outcome.tail)
         log.info("::endgroup::")
+    # Secrets are masked first: one that is wrapped over two lines would not be found.
+    story = wrapped(redacted(outcome.story))
     if outcome.verdict is Verdict.SUCCEEDED:
-        log.info("%s", outcome.story)
+        log.info("%s", story)
     else:
-        log.error("%s", outcome.story)
+        log.error("%s", story)
+
+
+def headline(outcome: Outcome) -> str:
+    """The text of the exception. The report is in the log, right above it."""
+    more = " See the report above." if outcome.report not in ("", outcome.words) else ""
+    return f"{outcome.words}{more}"
 
 
 def value_or_error(outcome: Outcome, lifecycle: Lifecycle, log: Logger) -> Any:
-    """The task's return value, or the exception that says why there is none and whether a retry
-    can help."""
+    """The task's return value, or the exception that says why there is none and whether a retry can
+    help."""
     if outcome.verdict is Verdict.SUCCEEDED:
+        returned = read_returned(outcome.result)
+        if returned is not None:
+            return _returned(returned)
         return _result(outcome.result, lifecycle.result_required, log)
     known = exceptions()
-    text = outcome.story
+    text = headline(outcome)
     skipping: Any = lifecycle.skip_on_exit_code
     if outcome.verdict is Verdict.FAILED and outcome.exit_code in (skipping or ()):
         raise known.AirflowSkipException(text)
+    failing: Any = lifecycle.fail_on_exit_code
+    if outcome.verdict is Verdict.FAILED and outcome.exit_code in (failing or ()):
+        raise known.AirflowFailException(text)
     if not outcome.retryable:
         raise known.AirflowFailException(text)
     if outcome.verdict is Verdict.TIMED_OUT:
@@ -83,26 +98,73 @@ def value_or_error(outcome: Outcome, lifecycle: Lifecycle, log: Logger) -> Any:
     raise known.AirflowException(text)
 
 
+class NoValue(Exception):
+    """The training has succeeded, but its value is lost: the job stays."""
+
+
+def _returned(returned: Returned) -> Any:
+    problem = returned.problem
+    if not problem:
+        try:
+            return storable(returned.value)
+        except NotStorable as error:
+            problem = str(error)
+    # Another training would end in the same way.
+    raise no_value(f"Its value cannot be returned: {problem.rstrip('.')}")
+
+
+def no_value(problem: str, who: str = "The function has returned") -> Exception:
+    """The exception for a failure without a retry, after which the job is kept."""
+    text = f"{who}, and the job has succeeded. {problem.rstrip('.')}. The job is kept."
+    error: Exception = exceptions().AirflowFailException(text)
+    error.__cause__ = NoValue(problem)
+    return error
+
+
+# `[1, 2` and `[{` do, `[1/3] epoch` and `[2026-11-21 10:00] done` do not.
+_BEGINS_LIKE_JSON = re.compile(
+    r'\s*(\{\s*["}]|"|NaN\b'
+    r'|\[\s*(["\[\]{]|(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)\s*([,\]]|$)))'
+)
+
+
+def _looks_like_json(raw: str) -> bool:
+    if _is_truncated(raw):  # Kubernetes keeps the end
+        return raw.rstrip().endswith(("}", "]", '"'))
+    return bool(_BEGINS_LIKE_JSON.match(raw))
+
+
+def _is_truncated(raw: str) -> bool:
+    return len(raw.encode("utf-8", "replace")) >= _LONGEST_RESULT
+
+
 def _result(raw: str, required: bool, log: Logger) -> Any:
-    """What the main container left, as a value. Nothing of it is lost: what cannot be read stands
-    in the log."""
+    """The result of the main container as a value. If it looks like JSON and cannot be read, the
+    task fails, without a retry: another training would end in the same way. Plain text is common
+    there, and is only logged."""
     import json
 
     if not raw.strip():
-        problem = "The training left no result: nothing was written to $KFTRAIN_RESULT_FILE."
-    else:
-        try:
-            return storable(json.loads(raw))
-        except (ValueError, RecursionError) as error:
-            problem = _unreadable(raw, error)
-            log.warning("::group::What the training left as its result")
-            log.warning("%s", raw)
-            log.warning("::endgroup::")
-    if required:
-        # To train again would bring the same.
-        raise exceptions().AirflowFailException(f"{problem} The task asks for one.")
-    if raw.strip():
-        log.warning("%s The task returns nothing.", problem)
+        if required:
+            text = (
+                "The training wrote no result to $KFTRAIN_RESULT_FILE. The task requires one "
+                "(Lifecycle.result_required)."
+            )
+            raise exceptions().AirflowFailException(text)
+        return None
+    try:
+        return storable(json.loads(raw))
+    except (ValueError, RecursionError) as error:
+        problem = _unreadable(raw, error)
+        meant = isinstance(error, NotStorable) or _looks_like_json(raw)
+    log.warning("::group::The result that the training wrote")
+    log.warning("%s", raw)
+    log.warning("::endgroup::")
+    if meant or required:
+        raise no_value(problem, "The training has ended")
+    log.warning(
+        "%s The task returns nothing; with Lifecycle(result_required=True) it would fail.", problem
+    )
     return None
 
 
@@ -111,122 +173,18 @@ def _unreadable(raw: str, error: ValueError | RecursionError) -> str:
         return f"Airflow cannot store the result: {error}"
     if isinstance(error, RecursionError):
         return "The result cannot be read: it is nested too deeply."
-    if len(raw.encode("utf-8", "replace")) >= _LONGEST_RESULT:
+    if _is_truncated(raw):
         return (
-            f"The result is cut: Kubernetes keeps {_LONGEST_RESULT} bytes of it. Write what is "
-            "bigger to a storage, and return its address."
+            f"The result is truncated: Kubernetes keeps {_LONGEST_RESULT} bytes of it. Write "
+            "larger data to a store, and return its location."
         )
-    return f"The result is not JSON: {error}. Write it with json.dump."
-
-
-# What becomes of the job
-
-
-def look_up(order: WatchOrder, outcome: Outcome, log: Logger) -> dict[str, Any] | None:
-    """The job as it is now, if it is there and can be asked for."""
-    from airflow_kftrain.hooks.training_job import TrainingJobHook
-
-    if outcome.phase is Phase.GONE or not order.job.name:
-        return None
-    try:
-        hook = TrainingJobHook(order.connection)
-        found = hook.get(order.kind, order.job.namespace, order.job.name)
-        return found if read_claim(found).uid == order.job.uid else None
-    except KfTrainError as error:
-        log.warning("The job is left as it is, which does not change how it ended: %s", error)
-        return None
-
-
-def close(
-    order: WatchOrder,
-    outcome: Outcome,
-    lifecycle: Lifecycle,
-    retry: bool,
-    log: Logger,
-    found: dict[str, Any] | None,
-) -> None:
-    """Delete the job, or mark it as delivered so that no later try takes its result for its own.
-
-    A job that lives is always deleted: its task has ended. What cannot be done now does not hide
-    how the job ended; what is left behind, the sweeper finds.
-    """
-    if found is None:
-        return
-    if outcome.phase is None and outcome.retryable and retry:
-        log.info("Nobody knows how it is with the job: the next try looks, and goes on with it.")
-        return
-    living = outcome.phase is None or not outcome.phase.is_final
-    doomed = living or _is_deleted(lifecycle.on_finish, outcome.phase)
-    try:
-        _close(order, found, delete=doomed, foreground=living, log=log)
-    except KfTrainError as error:
-        log.warning("The job is left as it is, which does not change how it ended: %s", error)
-
-
-def delete(order: WatchOrder, log: Logger) -> None:
-    """The job of a task that ends now."""
-    from airflow_kftrain.hooks.training_job import TrainingJobHook
-
-    try:
-        hook = TrainingJobHook(order.connection)
-        found = hook.get(order.kind, order.job.namespace, order.job.name)
-        _close(order, found, delete=True, foreground=True, log=log)
-    except KfTrainError as error:
-        log.warning("The job cannot be deleted now, the sweeper will find it: %s", error)
-
-
-def _is_deleted(on_finish: str, phase: Phase | None) -> bool:
-    return on_finish == "delete" or (on_finish == "delete_on_success" and phase is Phase.SUCCEEDED)
-
-
-def _close(
-    order: WatchOrder, found: dict[str, Any] | None, *, delete: bool, foreground: bool, log: Logger
-) -> None:
-    from airflow_kftrain.hooks.training_job import TrainingJobHook
-
-    hook = TrainingJobHook(order.connection)
-    for _ in range(_LOOKS):
-        claim = read_claim(found)
-        if found is None or claim.uid != order.job.uid or claim.terminating:
-            return
-        if claim.owner.ti_id != order.owner:
-            log.info("Another try goes on with the job: it is left alone.")
-            return
-        try:
-            if delete:
-                _delete(hook, order, claim, foreground, log)
-            else:
-                _mark(hook, order, claim)
-            return
-        except NotFound:
-            return
-        except Conflict:  # it has changed since it was read
-            found = hook.get(order.kind, order.job.namespace, order.job.name)
-    raise Conflict(f"close {order.job.kind} {order.job.name}", "it changes all the time")
-
-
-def _delete(
-    hook: TrainingJobHook, order: WatchOrder, claim: Claim, foreground: bool, log: Logger
-) -> None:
-    hook.delete(
-        order.kind,
-        order.job.namespace,
-        order.job.name,
-        uid=claim.uid,
-        resource_version=claim.resource_version,
-        # With its pods: a try after this one waits until they are gone.
-        foreground=foreground,
+    return (
+        "What the training wrote to $KFTRAIN_RESULT_FILE is not JSON: "
+        f"{error}. Write it with json.dump."
     )
-    log.info("Deleted %s %s/%s.", order.job.kind, order.job.namespace, order.job.name)
 
 
-def _mark(hook: TrainingJobHook, order: WatchOrder, claim: Claim) -> None:
-    notes = {DELIVERED_ANNOTATION: claim.owner.ti_id}
-    patch = {"metadata": {"annotations": notes, "resourceVersion": claim.resource_version}}
-    hook.patch(order.kind, order.job.namespace, order.job.name, patch)
-
-
-# When the worker has to go before the job does
+# When the worker has to exit before the job has ended
 
 
 def retry_remains(context: Mapping[str, Any]) -> bool:
@@ -239,59 +197,117 @@ def retry_remains(context: Mapping[str, Any]) -> bool:
 def left_to_a_retry(
     context: Mapping[str, Any], log: Logger, withdraw: Callable[[], None]
 ) -> Iterator[None]:
-    """While there may be a job and no verdict on it: whatever goes wrong then, it is deleted unless
-    a retry goes on with it. The execution timeout ends it in any case."""
+    """Surrounds code during which a job may exist without a verdict. If the code fails, the job is
+    deleted, unless a retry will adopt it. After an execution timeout it is always deleted."""
     known = exceptions()
     try:
         yield
     except known.TaskDeferred:
         raise
     except BaseException as error:
-        final = _is_permanent(error) or isinstance(error, known.AirflowTaskTimeout)
-        if final or not retry_remains(context):
+        if isinstance(error, WorkerEnded):
+            goes_on = another_try_comes(context, log)
+        else:
+            final = _is_permanent(error) or isinstance(error, known.AirflowTaskTimeout)
+            goes_on = not final and retry_remains(context)
+        if not goes_on:
             try:
                 withdraw()
             except KfTrainError as trouble:
-                log.warning("Cannot make sure that no job of this try goes on: %s", trouble)
+                log.warning("Cannot verify that no job of this try is left: %s", trouble)
         raise
 
 
 def left_behind(order: WatchOrder, context: Mapping[str, Any], log: Logger) -> NoReturn:
-    """The worker got SIGTERM while it waited: because its task was ended, or only because the
-    worker has to go. Then a retry, if there is one, goes on with the job."""
-    if _is_still_wanted(context, log) and retry_remains(context):
-        text = "The worker is being ended. The job trains on, and the next try goes on with it."
+    """Called if the worker received SIGTERM while its job is unfinished: either the task was ended,
+    or only the worker has to exit. In the second case the next try adopts the job, if there is
+    one."""
+    if another_try_comes(context, log):
+        text = "The worker is being stopped. The job continues, and the next try adopts it."
         log.info("%s", text)
     else:
-        text = "The worker is being ended, and nobody would look after the job: it is deleted."
+        text = "The worker is being stopped and no try will adopt the job: it is deleted."
         log.info("%s", text)
         delete(order, log)
     raise exceptions().AirflowException(text)
 
 
-def _is_still_wanted(context: Mapping[str, Any], log: Logger) -> bool:
-    """By Airflow's word; in doubt it is."""
+# The task was ended, or cleared while its worker ran: a new try would replace the job.
+_GIVEN_UP = ENDED | {"restarting"}
+
+
+def another_try_comes(context: Mapping[str, Any], log: Logger) -> bool:
+    """Whether an unfinished job is left to another try. This asks Airflow: if a scheduler was late,
+    another one may have reset its tasks, and these run again even without retries."""
+    task = told_state(context, log)
+    if task is None or task.state == "running":
+        return retry_remains(context)
+    return task.exists and task.state not in _GIVEN_UP
+
+
+def told_state(context: Mapping[str, Any], log: Logger) -> TaskState | None:
+    """The state of the task from Airflow; None if Airflow does not answer."""
     import asyncio
 
-    from airflow_kftrain.airflow_compat import map_index_of, task_state
+    from airflow_kftrain.airflow_compat import map_index_of, region_of, task_state
 
     instance: Any = context["ti"]
-    map_index = map_index_of(instance)
+    asked = (instance.dag_id, instance.run_id, instance.task_id, map_index_of(instance))
+    looped = bool(region_of(context)[0])
     try:
-        state = asyncio.run(
-            task_state(instance.dag_id, instance.run_id, instance.task_id, map_index)
-        )
+        return asyncio.run(task_state(*asked, looped))
     except Exception as error:  # noqa: BLE001  # whatever it is, there is no answer
-        log.warning("Airflow does not say what has become of the task: %s", error)
-        return True
-    return state.exists and state.state == "running"
+        log.warning("Cannot read the state of the task from Airflow: %s", error)
+        return None
+
+
+def when_accepted(
+    operator: BaseOperator, is_killed: Callable[[], bool], work: Callable[[], None]
+) -> None:
+    """Calls `work` when Airflow has accepted the success of the task, and does nothing if Airflow
+    rejects it: if another try has been started in the meantime, the job belongs to that try."""
+
+    def do(context: Mapping[str, Any]) -> None:
+        if _is_accepted(context, is_killed, operator.log):
+            work()
+        else:
+            operator.log.info(
+                "Airflow has not accepted the success of this try: the job is not changed."
+            )
+
+    # This callback is the only code that runs after Airflow's answer. It also runs after a
+    # rejection.
+    operator.on_success_callback = [*_listed(operator.on_success_callback), do]
+
+
+def _is_accepted(context: Mapping[str, Any], is_killed: Callable[[], bool], log: Logger) -> bool:
+    from airflow_kftrain.airflow_compat import region_of
+
+    if region_of(context)[0]:
+        # The state of an iteration of a task loop cannot be read. But SIGTERM comes before a
+        # rejection.
+        return not is_killed()
+    task = told_state(context, log)
+    return task is not None and task.state == "success"
+
+
+def _listed(callbacks: Any) -> list[Any]:
+    return list(callbacks) if isinstance(callbacks, Sequence) else [callbacks] if callbacks else []
+
+
+def delete(order: WatchOrder, log: Logger) -> None:
+    """Deletes the job of a task that is ending."""
+    from airflow_kftrain.operators.cleanup import Cleanup
+
+    cleanup = Cleanup(order, log)
+    cleanup.end(cleanup.find())
 
 
 def trigger_failed(order: WatchOrder | None, context: Mapping[str, Any], log: Logger) -> None:
-    """The trigger could not go on; the job knows nothing of it."""
+    """Called if the trigger has failed. That did not affect the job."""
     if order is None:
         return
     if retry_remains(context):
-        log.info("The job trains on, and the next try goes on with it.")
+        log.info("The job continues, and the next try adopts it.")
     else:
         delete(order, log)

@@ -12,7 +12,7 @@ from airflow_kftrain.specs.replicas import Replica
 
 
 class PyTorchJobOperator(JobOperator):
-    """Distributed PyTorch: `workers=4` where all pods are alike, or `master` and `worker`, or
+    """Runs a PyTorchJob: `workers=4` if all pods are identical, otherwise `master` and `worker`, or
     `elastic`. The fields are those of `PyTorchJob`."""
 
     spec_type = PyTorchJob

@@ -1,4 +1,4 @@
-"""From a task that runs to its one job in the cluster, whatever tries before it have left there."""
+"""Gives a task exactly one job in the cluster, whatever earlier tries have left there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from airflow_kftrain.kinds import JobKind, JobReference, find_kind
 from airflow_kftrain.manifests.identity import (
     CLEARS_ANNOTATION,
     DIGEST_ANNOTATION,
+    GENERATION_ANNOTATION,
     IDENTITY_LABEL,
     INSTANCE_LABEL,
     OWNER_ANNOTATION,
@@ -21,13 +22,12 @@ from airflow_kftrain.manifests.identity import (
     Owner,
     owner_labels,
 )
-from airflow_kftrain.messages import WatchOrder
+from airflow_kftrain.messages import MaskedText, WatchOrder, read_masked, read_texts
 from airflow_kftrain.operators.showing import (
     LinkKeeper,
     announce,
     created_at,
     keeper_for,
-    show_manifest,
 )
 from airflow_kftrain.ownership import Claim, Course, is_superseded, read_claim, settle
 
@@ -35,17 +35,23 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_kftrain.hooks.training_job import TrainingJobHook
-    from airflow_kftrain.operators.training_job import BaseTrainingJobOperator, Settings
+    from airflow_kftrain.operators.settings import Settings
     from airflow_kftrain.specs.lifecycle import Lifecycle
 
-_OF_A_TRY = (OWNER_ANNOTATION, TRY_ANNOTATION, CLEARS_ANNOTATION, UNATTENDED_ANNOTATION)
+_OF_A_TRY = (
+    OWNER_ANNOTATION,
+    TRY_ANNOTATION,
+    GENERATION_ANNOTATION,
+    CLEARS_ANNOTATION,
+    UNATTENDED_ANNOTATION,
+)
 _UNTIL_GONE = timedelta(minutes=2)
 _LOOKS = 10
-"""How often a job that changes while we look at it is looked at again."""
+"""How often to read a job again that changes all the time."""
 
 
 class Submitted(NamedTuple):
-    """The job, and for whom it runs."""
+    """The job, and the try for which it runs."""
 
     job: JobReference
     kind: JobKind
@@ -53,12 +59,22 @@ class Submitted(NamedTuple):
     deadline: datetime | None
     keeper: LinkKeeper
     ended: bool
-    """It is the job of a try before, and over."""
+    """Whether it is the finished job of an earlier try."""
+    masked: tuple[MaskedText, ...]
+    cluster: str
+    """The fingerprint of its cluster."""
+    earlier: tuple[str, ...] = ()
+    """What ended the earlier jobs of this try."""
 
     def order(self, settings: Settings, *, show_logs: str) -> WatchOrder:
-        return _order(
-            self.job, self.kind.api_version, self.owner, self.deadline, settings
-        )._replace(show_logs=show_logs, ordered=datetime.now(timezone.utc))
+        order = _order(self.job, self.kind.api_version, self.owner, self.deadline, settings)
+        return order._replace(
+            show_logs=show_logs,
+            ordered=datetime.now(timezone.utc),
+            masked=self.masked,
+            cluster=self.cluster,
+            earlier=self.earlier,
+        )
 
 
 def _order(
@@ -74,50 +90,50 @@ def _order(
         connection=settings.connection,
         instance=owner_labels(owner)[INSTANCE_LABEL],
         owner=owner.ti_id,
+        looped=bool(owner.region_id),
         timeouts=settings.timeouts,
         deadline=deadline,
         fail_fast=settings.lifecycle.fail_fast,
         poll_interval=float(settings.poll_interval),
         bytes_a_minute=settings.logs.bytes_a_minute,  # type: ignore[arg-type]  # checked
+        progress=settings.logs.progress,
+        system_retries=settings.lifecycle.system_retries,
     )
 
 
-def submit_for(
-    operator: BaseTrainingJobOperator, context: Mapping[str, Any], settings: Settings
+def submit(
+    hook: TrainingJobHook,
+    manifest: dict[str, Any],
+    masked: tuple[MaskedText, ...],
+    context: Mapping[str, Any],
+    owner: Owner,
+    deadline: datetime | None,
+    settings: Settings,
+    log: Logger,
+    earlier: tuple[str, ...] = (),
 ) -> Submitted:
-    """The operator's job, running for this try; its XComs are stored."""
-    from airflow_kftrain.hooks.training_job import TrainingJobHook
-    from airflow_kftrain.manifests import build_manifest
+    """Returns the job for this manifest, which now runs for this try, and stores its XComs."""
     from airflow_kftrain.operators.ending import left_to_a_retry
 
     instance = context["ti"]
-    hook = TrainingJobHook(settings.connection)
-    owner = owner_of(instance, operator.retries)
-    operator.read_files(context)
-    operator.ask_cluster(hook)
-    manifest = build_manifest(operator.spec(), owner=owner)
-    metadata = manifest["metadata"]
-    metadata["namespace"] = settings.namespace or metadata.get("namespace") or hook.namespace()
-    if not operator.wait_for_completion:
-        # Nobody looks after it: then the sweeper is not to take it for an orphan.
-        metadata["annotations"][UNATTENDED_ANNOTATION] = "true"
-    show_manifest(manifest, operator.log)
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
     submission = _Submission(
-        hook, kind, manifest, owner, settings.lifecycle, operator.log, instance.start_date
+        hook, kind, manifest, owner, settings.lifecycle, log, instance.start_date
     )
-    with left_to_a_retry(context, operator.log, submission.withdraw):
+    with left_to_a_retry(context, log, submission.withdraw):
         found = submission.job()
-        keeper = keeper_for(instance, settings.links, kind, found, operator.log)
-        announce(keeper, kind.api_version)
-    deadline = deadline_of(instance, operator.execution_timeout)
+        keeper = keeper_for(instance, settings.links, kind, found, log)
+        cluster = hook.cluster()
+        announce(keeper, kind.api_version, cluster, masked, earlier)
     ended = read_state(kind, found).phase.is_final
-    return Submitted(keeper.job, kind, owner, deadline, keeper, ended)
+    return Submitted(keeper.job, kind, owner, deadline, keeper, ended, masked, cluster, earlier)
 
 
-def owner_of(instance: Any, retries: int | None) -> Owner:
-    from airflow_kftrain.airflow_compat import airflow_instance, map_index_of
+def owner_of(context: Mapping[str, Any], retries: int | None) -> Owner:
+    from airflow_kftrain.airflow_compat import airflow_instance, map_index_of, region_of
 
+    instance = context["ti"]
+    region_id, region_index = region_of(context)
     return Owner(
         instance=airflow_instance(),
         dag_id=instance.dag_id,
@@ -127,6 +143,8 @@ def owner_of(instance: Any, retries: int | None) -> Owner:
         map_index=map_index_of(instance),
         try_number=instance.try_number,
         clears=max((instance.max_tries or 0) - (retries or 0), 0),
+        region_id=region_id,
+        region_index=region_index,
     )
 
 
@@ -138,20 +156,25 @@ def deadline_of(instance: Any, execution_timeout: timedelta | None) -> datetime 
 
 
 def order_from_xcom(
-    operator: BaseTrainingJobOperator, context: Mapping[str, Any], settings: Settings
+    instance: Any, owner: Owner, deadline: datetime | None, settings: Settings
 ) -> WatchOrder | None:
     """The order for the job that this try has submitted."""
-    instance = context["ti"]
     said = instance.xcom_pull(task_ids=instance.task_id, key="job", map_indexes=instance.map_index)
     stored = read_mapping(said)
     if not stored:
         return None
-    return _order(
+    earlier = read_texts(stored.get("earlier"))
+    order = _order(
         JobReference(*(read_text(stored.get(name)) for name in JobReference._fields)),
         read_text(stored.get("api_version")),
-        owner_of(instance, operator.retries),
-        deadline_of(instance, operator.execution_timeout),
+        owner,
+        deadline,
         settings,
+    )
+    return order._replace(
+        cluster=read_text(stored.get("cluster")),
+        masked=read_masked(stored.get("masked")),
+        earlier=earlier,
     )
 
 
@@ -177,7 +200,7 @@ class _Submission:
         self._digest: str = manifest["metadata"]["annotations"][DIGEST_ANNOTATION]
 
     def job(self) -> dict[str, Any]:
-        """The one that runs for this try: of a try before it, or a new one."""
+        """The job for this try: that of an earlier try, or a new one."""
         adopted = None
         # The newest first: there is more than one only if something went wrong.
         for resource in sorted(self._of_all_tries(), key=created_at, reverse=True):
@@ -189,7 +212,7 @@ class _Submission:
         return created
 
     def withdraw(self) -> None:
-        """Delete what lives for this try, also where the answer to its creation was lost."""
+        """Deletes unfinished jobs of this try, even if the response to their creation was lost."""
         for resource in self._of_all_tries():
             for current in self._looks(resource):
                 claim = read_claim(current)
@@ -205,12 +228,12 @@ class _Submission:
 
     def _of_all_tries(self) -> list[dict[str, Any]]:
         selector = f"{IDENTITY_LABEL}={self._owner.identity}"
-        return list(self._hook.list(self._kind, self._namespace, selector))
+        return self._hook.list(self._kind, self._namespace, selector)
 
     def _settle(
         self, resource: dict[str, Any], adopted: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """The job, if it is adopted now."""
+        """Adopts, replaces or leaves an existing job. Returns it if it was adopted."""
         for current in self._looks(resource):
             claim = read_claim(current)
             if is_superseded(claim, self._owner, self._started):
@@ -234,8 +257,8 @@ class _Submission:
     def _superseded(self, claim: Claim) -> ClusterError:
         return ClusterError(
             f"run a {self._kind.kind} for try {self._owner.try_number}",
-            f"try {claim.owner.try_number} of the task has begun in the meantime, and has one",
-            advice="Airflow has given this try up; its worker may have been frozen.",
+            f"try {claim.owner.try_number} of the task has started already, and has a job",
+            advice="Airflow has abandoned this try; its worker may have been frozen.",
             reason="Superseded",
         )
 
@@ -249,21 +272,21 @@ class _Submission:
             resource = found
         raise ClusterError(
             f"take over {self._kind.kind} {_place(resource)}",
-            "it changes all the time",
+            "it keeps changing",
             reason="Conflict",
         )
 
     def _is_in_the_way(self, claim: Claim, final: bool) -> bool:
-        """One that has ended stays as its author wanted it, unless it has the name of the new
-        one."""
+        """Whether it has to be deleted first. A finished job stays, as its author wants, unless it
+        has the name of the new one."""
         return not final or claim.terminating or claim.name == self._manifest["metadata"]["name"]
 
     def _adopt(self, current: dict[str, Any], claim: Claim) -> dict[str, Any]:
         said = self._manifest["metadata"]["annotations"]
-        # None takes an annotation away: this try may wait where the one before did not.
+        # None removes an annotation: this try may wait although the earlier one did not.
         notes = {key: said.get(key) for key in _OF_A_TRY}
         self._log.info(
-            "%s %s of try %d asks for the same: going on with it.",
+            "Adopting %s %s of try %d, which asks for the same.",
             self._kind.kind,
             _place(current),
             claim.owner.try_number,
@@ -276,13 +299,13 @@ class _Submission:
                 self._kind, self._namespace, claim.name, patch
             )
         except NotFound:
-            raise Conflict("adopt the job", "it is gone") from None  # look again
+            raise Conflict("adopt the job", "it no longer exists") from None  # read it again
         return adopted
 
     def _replace(self, current: dict[str, Any], claim: Claim) -> None:
         what = f"{self._kind.kind} {_place(current)}"
         self._log.info(
-            "%s of try %d is in the way: it is deleted, and a new one made when it is gone.",
+            "%s of try %d is replaced: it is deleted, and a new job is created when it is gone.",
             what,
             claim.owner.try_number,
         )
@@ -293,8 +316,8 @@ class _Submission:
             if time.monotonic() > end:
                 raise ClusterError(
                     f"replace {what}",
-                    f"it is not gone {_UNTIL_GONE.total_seconds():.0f} s after its deletion",
-                    advice="Look at its finalizers and at its pods: a node may be lost.",
+                    f"it still exists {_UNTIL_GONE.total_seconds():.0f} s after its deletion",
+                    advice="Check its finalizers and its pods: a node may be lost.",
                 )
             time.sleep(1)
 
@@ -305,7 +328,7 @@ class _Submission:
             claim.name,
             uid=claim.uid,
             resource_version=claim.resource_version,
-            # With its pods: two trainings must never write into one folder.
+            # With its pods: two trainings must never write to the same folder.
             foreground=True,
         )
 

@@ -11,8 +11,8 @@ from airflow_kftrain.specs.tf_job import TFJob
 
 
 class TFJobOperator(JobOperator):
-    """Distributed TensorFlow: `workers=4` where there are workers only, all alike; otherwise each
-    role. The fields are those of `TFJob`."""
+    """Runs a TFJob: `workers=4` if there are only identical workers, otherwise one field per role.
+    The fields are those of `TFJob`."""
 
     spec_type = TFJob
     spec_fields: ClassVar[tuple[str, ...]] = (

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from airflow_kftrain.operators.training_job import JobOperator
+from airflow_kftrain.specs.mpi_job import Mpirun
 from airflow_kftrain.specs.train_job import Initializer, Runtime, TrainJob
 
 
 class TrainJobOperator(JobOperator):
-    """Kubeflow Trainer: a runtime says how, the task says what. The fields are those of
-    `TrainJob`."""
+    """Runs a TrainJob of Kubeflow Trainer: the task says what to run, the runtime says how. The
+    fields are those of `TrainJob`."""
 
     spec_type = TrainJob
     spec_fields: ClassVar[tuple[str, ...]] = (
@@ -20,9 +21,10 @@ class TrainJobOperator(JobOperator):
         "num_proc_per_node",
         "initializer",
         "runtime_patches",
+        "mpirun",
         *JobOperator.spec_fields,
     )
-    template_fields: Sequence[str] = (*spec_fields[:5], *JobOperator.template_fields)
+    template_fields: Sequence[str] = (*spec_fields[:6], *JobOperator.template_fields)
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class TrainJobOperator(JobOperator):
         num_proc_per_node: int | str | None = None,
         initializer: Initializer | None = None,
         runtime_patches: Sequence[Any] | None = None,
+        mpirun: Mpirun | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -40,4 +43,5 @@ class TrainJobOperator(JobOperator):
         self.num_proc_per_node = num_proc_per_node
         self.initializer = initializer
         self.runtime_patches = runtime_patches
+        self.mpirun = mpirun
         self.check_at_parse()

@@ -1,4 +1,4 @@
-"""Elastic: what torchrun is told, for jobs whose number of nodes may change."""
+"""Elastic: settings of torchrun, for jobs whose number of nodes may change."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER, any_later
-from airflow_kftrain.specs.nouns import check_fields, check_noun
+from airflow_kftrain.specs.nouns import answering, check_fields, check_noun
 from airflow_kftrain.specs.shapes import check_of
 from airflow_kftrain.specs.values import positive, seconds, text, whole_number
 
 _PROCESSES = ("auto", "cpu", "gpu")
 
 
+@answering
 class Elastic(NamedTuple):
-    """Run the command under torchrun on `nodes` pods. One node needs no operator: it becomes a
-    plain Kubernetes Job."""
+    """Run the command under torchrun on `nodes` pods. A single node becomes a plain Kubernetes Job,
+    which needs no training operator."""
 
     nodes: int | str | None = None
-    """A number, or "MIN:MAX"; or give `min_nodes` and `max_nodes`."""
+    """A number or "MIN:MAX". Alternatively use `min_nodes` and `max_nodes`."""
     min_nodes: int | str | None = None
     max_nodes: int | str | None = None
     nproc_per_node: int | str = 1
-    """Processes a node: a number, "gpu", "cpu" or "auto"."""
+    """Processes per node: a number, "gpu", "cpu" or "auto"."""
     max_restarts: int | str | None = None
-    """How often torchrun starts all processes anew after a failure of one; torchrun's own 0."""
+    """How often torchrun restarts all processes after one has failed; torchrun's default is 0."""
     rdzv_id: str | None = None
-    """Name of the rendezvous; the job's name if left out. torchrun's own default is the same word
-    for all jobs."""
+    """Id of the rendezvous; by default the job's name. torchrun's own default is the same for all
+    jobs."""
     rdzv_conf: Mapping[str, str | int] | None = None
-    """Further settings of the rendezvous, as torchrun's --rdzv-conf takes them."""
+    """More settings of the rendezvous, as in torchrun's --rdzv-conf."""
     join_timeout: timedelta = timedelta(minutes=15)
-    """How long the nodes wait for each other. torch's own 10 minutes are short for big images."""
+    """How long the nodes wait for each other. torch's default, 10 minutes, is short for large
+    images."""
     read_timeout: timedelta = timedelta(minutes=15)
-    """How long a node waits for the one that holds the rendezvous; torch's own is a minute."""
+    """How long a node waits for the node that hosts the rendezvous; torch's default is a minute."""
     metrics: Sequence[Any] | None = None
-    """Metrics of a HorizontalPodAutoscaler that the operator then makes."""
+    """Metrics of a HorizontalPodAutoscaler, which the operator then creates."""
 
 
 def check_elastic(field: str, elastic: Any) -> Any:
-    """The settings with `min_nodes` and `max_nodes` as numbers, and `nodes` resolved into them."""
+    """The settings with `min_nodes` and `max_nodes` as numbers; `nodes` is split into these."""
     if elastic is LATER:
         return elastic
     checked = check_fields(field, check_noun(field, elastic, Elastic), _CHECKS)
@@ -51,7 +53,7 @@ def check_elastic(field: str, elastic: Any) -> Any:
             raise InvalidSpec(f"{field}.min_nodes", f"more than max_nodes, {most}", value=least)
         raise InvalidSpec(
             f"{field}.nodes",
-            "starts with more than it ends with",
+            "has a minimum above its maximum",
             value=checked.nodes,
             advice="Write 'MIN:MAX'.",
         )
@@ -63,13 +65,14 @@ def _range(field: str, checked: Elastic) -> tuple[Any, Any]:
         if checked.min_nodes is None or checked.max_nodes is None:
             raise InvalidSpec(
                 field,
-                "does not say how many nodes",
-                advice="Give nodes, or min_nodes and max_nodes.",
+                "must set the number of nodes",
+                advice="Set nodes, or min_nodes and max_nodes: nodes=1 is what Flyte's Elastic() "
+                "means.",
             )
         return checked.min_nodes, checked.max_nodes
     if checked.min_nodes is not None or checked.max_nodes is not None:
         raise InvalidSpec(
-            field, "has both nodes and min_nodes or max_nodes", advice="Give one or the other."
+            field, "has both nodes and min_nodes or max_nodes", advice="Use one or the other."
         )
     return _least_and_most(f"{field}.nodes", checked.nodes)
 
@@ -109,7 +112,7 @@ def _settings(field: str, value: Any) -> Any:
 
 
 def _setting(field: str, key: Any, value: Any) -> Any:
-    # torchrun reads them as one text, key=value,key=value.
+    # torchrun reads all settings from one string, key=value,key=value.
     if not isinstance(key, str) or not key or set(key) & set(",="):
         raise InvalidSpec(field, "must have a name without ',' and '='")
     if value is LATER:
@@ -118,7 +121,7 @@ def _setting(field: str, key: Any, value: Any) -> Any:
         written = str(value)
         if written and "," not in written:
             return written
-    raise InvalidSpec(field, "must be a number or a text without ','", value=value)
+    raise InvalidSpec(field, "must be a number, or text without ','", value=value)
 
 
 _CHECKS = {

@@ -7,19 +7,21 @@ from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.nouns import check_fields
+from airflow_kftrain.specs.nouns import answering, check_fields
 from airflow_kftrain.specs.shapes import conform
 from airflow_kftrain.specs.values import flag, text
 
 
+@answering
 class FromSecret(NamedTuple):
-    """The value of one key of a Secret. The secret itself never passes through Airflow."""
+    """The value of one key of a Secret. The secret never passes through Airflow."""
 
     name: str
     key: str
     optional: bool = False
 
 
+@answering
 class FromConfigMap(NamedTuple):
     """The value of one key of a ConfigMap."""
 
@@ -28,6 +30,7 @@ class FromConfigMap(NamedTuple):
     optional: bool = False
 
 
+@answering
 class FromField(NamedTuple):
     """A field of the pod itself, such as `metadata.name` or `status.hostIP`."""
 
@@ -39,7 +42,8 @@ Env = Mapping[str, EnvValue] | Sequence[Any]
 
 
 def env_list(field: str, env: Any) -> Any:
-    """The variables as a container lists them. Takes a mapping, or a list of V1EnvVar or dicts."""
+    """The variables as a list, as a container has them. Accepts a mapping, or a list of V1EnvVar or
+    dicts."""
     if env is LATER:
         return env
     if isinstance(env, Mapping):
@@ -61,25 +65,26 @@ def env_list(field: str, env: Any) -> Any:
     for number, item in enumerate(listed):
         name = LATER if item is LATER else item["name"]
         if name is not LATER and name in names:
-            raise InvalidSpec(f"{field}[{number}].name", "given twice", value=name)
+            raise InvalidSpec(f"{field}[{number}].name", "is duplicated", value=name)
         names.add(name)
         check_source(f"{field}[{number}]", item)
     return listed
 
 
 def check_source(field: str, variable: Any) -> None:
-    """A variable has one source; Kubernetes finds out only when it makes the pod."""
+    """A variable has exactly one source. Kubernetes checks that only when it creates the pod."""
     if variable is LATER or variable.get("valueFrom") in (None, LATER):
         return
     sources = variable["valueFrom"]
     if variable.get("value"):
-        raise InvalidSpec(field, "has both value and valueFrom", advice="Give one or the other.")
+        raise InvalidSpec(field, "has both value and valueFrom", advice="Use one or the other.")
     if len(sources) != 1:
         raise InvalidSpec(f"{field}.valueFrom", "must have exactly one source", value=list(sources))
 
 
 def merge_env(base: Any, over: Any) -> Any:
-    """Variables by name: those of `over` win, and keep the place of what they replace."""
+    """Merges variables by name: those of `over` win, and take the place of those that they
+    replace."""
     if any(listed is LATER or LATER in listed for listed in (base, over)):
         return LATER
     merged = {item["name"]: item for item in base}

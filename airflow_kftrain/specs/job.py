@@ -7,6 +7,8 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
+from airflow_kftrain.specs.code import Code, Function, check_code, check_function
+from airflow_kftrain.specs.containers import Container
 from airflow_kftrain.specs.env import Env
 from airflow_kftrain.specs.later import LATER
 from airflow_kftrain.specs.nouns import Check, none_given
@@ -17,39 +19,49 @@ from airflow_kftrain.specs.resources import Resources
 from airflow_kftrain.specs.values import Words, label_value, text
 
 
-def _queue_name(field: str, value: Any) -> Any:
-    # An empty one is a legal label, and would let the job run without waiting for its turn.
+def _name_in_a_label(field: str, value: Any) -> Any:
+    # An empty name is a valid label, but the job would then run without waiting in the queue.
     return label_value(field, text(field, value))
 
 
 _JOB_CHECKS: dict[str, Check] = {
     **CONTAINER_CHECKS,
     "run_policy": check_run_policy,
-    "queue_name": _queue_name,
+    "queue_name": _name_in_a_label,
+    "queue_priority": _name_in_a_label,
+    "code": check_code,
+    "function": check_function,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A job as its author describes it. It checks itself when it is made, and then holds its
-    values in the one form that the builders know: dicts, numbers, seconds."""
+    """A job as its author describes it. It checks itself when it is created. After that its values
+    have the form that the builders expect: dicts, numbers, seconds."""
 
     image: str | None = None
     command: Words | None = None
     args: Words | None = None
     env: Env | None = None
     container_resources: Resources | Any | None = None
-    """For each container; Resources, V1ResourceRequirements or a dict."""
+    """For each container: Resources, V1ResourceRequirements or a dict."""
     pod: Pod | None = None
+    container: Container | None = None
     run_policy: RunPolicy | None = None
     queue_name: str | None = None
-    """Kueue's local queue."""
+    """Kueue's LocalQueue, in which the job waits until there is room for all its pods."""
+    queue_priority: str | None = None
+    """Kueue's WorkloadPriorityClass: jobs with a higher one go first, and may stop others."""
+    code: Code | None = None
+    """Files and packages that the job brings along."""
+    function: Function | None = None
+    """The Python function that a decorator runs, instead of `command`."""
 
     def __post_init__(self) -> None:
         self._check(_JOB_CHECKS)
 
     def _check(self, checks: Mapping[str, Check]) -> None:
-        """Put every field that is given through its check, and keep what comes back."""
+        """Checks every field that is given, and stores the result."""
         for name, check in checks.items():
             value = getattr(self, name)
             if value is not None:
@@ -58,20 +70,20 @@ class JobSpec:
                 raise none_given(name, needed=default is MISSING)
 
     def _refuse_both(self, short: str, *explicit: str) -> None:
-        """The two forms never go together. Counted by `is None`: 0 is a value."""
+        """Rejects both forms together. Only None counts as not given: 0 is a value."""
         if getattr(self, short) is None:
             return
         for name in explicit:
             if getattr(self, name) is not None:
                 raise InvalidSpec(
                     short,
-                    f"cannot go together with {name}",
-                    advice=f"Give {short} where all replicas are alike, else {name}.",
+                    f"cannot be combined with {name}",
+                    advice=f"Use {short} if all replicas are identical, otherwise {name}.",
                 )
 
 
 def sized(replica: Any, count: Any) -> Any:
-    """A replica that says how many it is; `count` fills in where it does not."""
+    """A replica with a count: its own, or `count` if it has none."""
     if replica is None:
         return Replica(count=count)
     if replica is LATER or replica.count is not None:

@@ -1,7 +1,8 @@
 """LATER stands for a value that is known only when the task runs: a template, an XCom.
 
-At parse the operators check what they can: they `mask` what they were given and make the very same
-spec and manifest from it. Every check lets LATER pass, so there is one set of checks, not two.
+When a DAG file is parsed, operators check as much as they can: they replace such values (`mask`),
+and build the same spec and manifest as later. Every check accepts LATER, so there is only one set
+of checks.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def is_template(text: str) -> bool:
 
 
 def mask(value: Any) -> Any:
-    """A copy of `value` with LATER in place of templates and of references to other tasks.
+    """A copy of `value` with LATER instead of templates and references to other tasks.
 
-    Only the values of a mapping are looked at: Airflow does not render keys either.
+    Only the values of a mapping are replaced: Airflow does not render keys either.
     """
     if isinstance(value, str):
         return LATER if is_template(value) else value
@@ -40,8 +41,8 @@ def mask(value: Any) -> Any:
     if isinstance(value, tuple):
         items = (mask(item) for item in value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    # Airflow's XComArg and its relatives; known by their methods, since this layer does not
-    # import Airflow.
+    # Airflow's XComArg and similar classes. They are recognised by their methods, since this layer
+    # does not import Airflow.
     if hasattr(value, "iter_references") and hasattr(value, "resolve"):
         return LATER
     return value

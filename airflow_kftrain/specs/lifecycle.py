@@ -3,53 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.nouns import check_fields, check_noun
-from airflow_kftrain.specs.values import flag, one_of, positive, text, whole_number
+from airflow_kftrain.specs.nouns import answering, check_fields, check_noun
+from airflow_kftrain.specs.values import flag, one_of, positive, seconds, text, whole_number
 
 ON_FINISH = ("delete_on_success", "delete", "keep")
 SHOW_LOGS = ("off", "leader", "all")
 BYTES_A_MINUTE = 16 * 1024
+_MOST_SYSTEM_RETRIES = 100
 
 
+@answering
 class Lifecycle(NamedTuple):
-    """From submit to the end: what the task does with its job, and how it ends itself."""
+    """What the task does with its job, and how the task ends."""
 
     on_finish: str = "delete_on_success"
-    """What becomes of a job that has ended: "delete_on_success" (a failed one stays to be looked
-    at), "delete" or "keep". A job that still lives when its task ends is always deleted."""
+    """What to do with a finished job: "delete_on_success" (a failed job stays for inspection),
+    "delete" or "keep". An unfinished job is always deleted when its task ends."""
     reattach: bool = True
-    """A retry goes on with the job of the try before if that asks for the same and was not
-    cleared; False: it always starts anew."""
+    """A retry continues with the job of the previous try if that asks for the same and the task was
+    not cleared. False: it always creates a new job."""
     fail_fast: bool = False
-    """A failed replica ends the job at once, also where the operator would go on without it."""
+    """A failed replica ends the job at once, even if the operator would continue without it."""
     skip_on_exit_code: int | str | Sequence[int | str] | None = None
-    """Exit codes of the first real failure that skip the task instead of failing it."""
+    """If the first real failure has one of these exit codes, the task is skipped and not failed."""
     result_required: bool = False
-    """A job that succeeds without a result fails its task."""
+    """If the job succeeds without a result, the task fails."""
+    system_retries: int = 0
+    """How often one try runs its job again after the cluster has ended it: an eviction, a
+    preemption, a lost node. Airflow does not count these as retries. The pauses before them are 10
+    seconds, 1 minute and then 5 minutes."""
+    fail_on_exit_code: int | str | Sequence[int | str] | None = None
+    """If the first real failure has one of these exit codes, the task fails without a retry."""
+    grace: timedelta | None = None
+    """How long the pods have from SIGTERM to SIGKILL, for example to write a checkpoint.
+    Kubernetes' default is 30 seconds."""
 
 
+@answering
 class Logs(NamedTuple):
-    """What of the pods' logs stands in the task log. Its end always does."""
+    """Which logs of the pods appear in the task log. The end of the leader's log always does."""
 
     waiting: str = "leader"
-    """While the task waits on the worker: "off", "leader" or "all" pods, as it is written."""
+    """While the task waits on the worker: "off", "leader" or "all" pods, as the log is written."""
     deferred: str = "off"
-    """While it is deferred: once a minute, read by the triggerer. Costs a call a pod each time."""
+    """While the task is deferred: the triggerer reads once a minute, with one call per pod."""
     bytes_a_minute: int | str = BYTES_A_MINUTE
-    """While deferred, for each job; what is more is left out, and said to be."""
+    """Limit per job while the task is deferred. If more is written, lines are omitted, and the log
+    says so."""
+    progress: bool = False
+    """Read the progress and the metrics that the leader's program prints, at most once a minute."""
 
 
+@answering
 class Links(NamedTuple):
-    """URL templates of the buttons; None is the one of the section [kftrain] of Airflow's
-    configuration, "" no button.
+    """URL templates of the buttons. None: the template in section [kftrain] of Airflow's
+    configuration. "": no button.
 
-    Placeholders: {namespace} {job} {pod} {container} {role} {index} {start} {finish}, the last two
-    in milliseconds since 1970; {finish} is a day from now while nobody knows it. A button appears
-    as soon as all that its URL asks for is known.
+    Placeholders: {namespace} {job}, of a replica {pod} {container} {role} {index} {node}
+    {container_id}, of the task {dag_id} {task_id} {run_id} {map_index} {try_number} {identity}, and
+    {start} {finish} {start_time} {finish_time}. {start} and {finish} are in milliseconds since
+    1970, {start_time} and {finish_time} are the same times in RFC 3339; until the job has ended,
+    its finish is a day from now. A button appears as soon as all values that its URL needs are
+    known.
     """
 
     training_job: str | None = None
@@ -60,11 +80,19 @@ class Links(NamedTuple):
 
 
 def check_lifecycle(field: str, lifecycle: Any) -> Any:
-    """The lifecycle with `skip_on_exit_code` as a tuple of numbers."""
+    """The lifecycle with exit codes as tuples of numbers."""
     if lifecycle is LATER:
         return lifecycle
     checked = check_fields(field, check_noun(field, lifecycle, Lifecycle), _LIFECYCLE_CHECKS)
-    return checked if checked.skip_on_exit_code else checked._replace(skip_on_exit_code=())
+    skipped, failed = checked.skip_on_exit_code or (), checked.fail_on_exit_code or ()
+    if LATER not in (skipped, failed) and (both := set(skipped) & set(failed) - {LATER}):
+        raise InvalidSpec(
+            f"{field}.fail_on_exit_code",
+            "has an exit code that skip_on_exit_code has, too",
+            value=min(both),
+            advice="Remove it from one of them.",
+        )
+    return checked._replace(skip_on_exit_code=skipped, fail_on_exit_code=failed)
 
 
 def check_logs(field: str, logs: Any) -> Any:
@@ -79,13 +107,17 @@ def check_links(field: str, links: Any) -> Any:
     return check_fields(field, check_noun(field, links, Links), _LINKS_CHECKS)
 
 
-PLACEHOLDERS = ("namespace", "job", "pod", "container", "role", "index", "start", "finish")
+OF_JOB = ("namespace", "job")
+OF_REPLICA = ("pod", "container", "role", "index", "node", "container_id")
+OF_TASK = ("dag_id", "task_id", "run_id", "map_index", "try_number", "identity")
+TIMES = ("start", "finish", "start_time", "finish_time")
+PLACEHOLDERS = (*OF_JOB, *OF_REPLICA, *OF_TASK, *TIMES)
 _FILLED_IN = frozenset((name, "", None) for name in PLACEHOLDERS)
-"""As string.Formatter takes a template apart: a name without layout or conversion."""
+"""A placeholder as string.Formatter returns it: a name without format or conversion."""
 
 
 def check_link(field: str, value: Any) -> Any:
-    """A URL template: http(s), and no placeholder that is not known."""
+    """A URL template: http or https, with known placeholders only."""
     from string import Formatter
 
     if value in (LATER, ""):
@@ -96,16 +128,16 @@ def check_link(field: str, value: Any) -> Any:
     except ValueError:
         raise InvalidSpec(
             field,
-            "has braces that make no placeholder",
+            "has braces that are not a placeholder",
             value=value,
             advice="Write %7B and %7D for braces that are part of the URL.",
         ) from None
     if unknown := [part for part in parts if part not in _FILLED_IN]:
         raise InvalidSpec(
             field,
-            f"has a placeholder that nobody fills in, {{{unknown[0][0]}}}",
+            f"has an unknown placeholder, {{{unknown[0][0]}}}",
             value=value,
-            advice=f"There are {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, as they are.",
+            advice=f"Use {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}, without a format.",
         )
     if not template.startswith(("http://", "https://")):
         raise InvalidSpec(
@@ -124,8 +156,19 @@ def _exit_codes(field: str, value: Any) -> Any:
 def _exit_code(field: str, value: Any) -> Any:
     code = whole_number(field, value)
     if code is not LATER and not 0 < code <= 255:
-        raise InvalidSpec(field, "is no exit code of a failure, 1 to 255", value=value)
+        raise InvalidSpec(field, "is not the exit code of a failure, 1 to 255", value=value)
     return code
+
+
+def _retries(field: str, value: Any) -> Any:
+    count = whole_number(field, value)
+    if count is not LATER and count > _MOST_SYSTEM_RETRIES:
+        raise InvalidSpec(field, f"must be at most {_MOST_SYSTEM_RETRIES}", value=value)
+    return count
+
+
+def _grace(field: str, value: Any) -> Any:
+    return seconds(field, value, least=1)
 
 
 def _on_finish(field: str, value: Any) -> Any:
@@ -142,6 +185,14 @@ _LIFECYCLE_CHECKS = {
     "fail_fast": flag,
     "skip_on_exit_code": _exit_codes,
     "result_required": flag,
+    "system_retries": _retries,
+    "fail_on_exit_code": _exit_codes,
+    "grace": _grace,
 }
-_LOGS_CHECKS = {"waiting": _show, "deferred": _show, "bytes_a_minute": positive}
+_LOGS_CHECKS = {
+    "waiting": _show,
+    "deferred": _show,
+    "bytes_a_minute": positive,
+    "progress": flag,
+}
 _LINKS_CHECKS = {name: check_link for name in Links._fields}

@@ -1,7 +1,8 @@
-"""MPIJob: a launcher that starts ranks on its workers. HorovodJob: the same, with horovodrun."""
+"""MPIJob: a launcher that starts ranks on its workers. HorovodJob: the same with horovodrun."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -9,27 +10,42 @@ from typing import Any, NamedTuple
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.job import JobSpec, sized
 from airflow_kftrain.specs.later import LATER, any_later
-from airflow_kftrain.specs.nouns import check_fields, check_noun
+from airflow_kftrain.specs.nouns import answering, check_fields, check_noun
 from airflow_kftrain.specs.replicas import Replica, check_replica
-from airflow_kftrain.specs.values import flag, one_of, positive, seconds, text
+from airflow_kftrain.specs.values import flag, one_of, positive, seconds, text, text_list
 
 
+@answering
+class Mpirun(NamedTuple):
+    """The launcher's mpirun: `command` is then what each rank runs, such as ["python", "train.py"].
+
+    Ranks get the variables in `env`; they stay where their worker is, and may run as root."""
+
+    processes: int | str | None = None
+    """Number of ranks. None: as many as the workers have slots."""
+    options: Sequence[str] = ()
+    """More options of mpirun, such as ["-mca", "btl_tcp_if_include", "eth0"]."""
+
+
+@answering
 @dataclass(frozen=True, kw_only=True)
 class MPIJob(JobSpec):
     """`command` is the launcher's, such as ["mpirun", "python", "train.py"]; the workers wait for
-    it. Give `workers` where they are all alike, or `launcher` and `worker`."""
+    it. Use `workers` if they are identical, otherwise `launcher` and `worker`."""
 
     workers: int | str | None = None
     launcher: Replica | None = None
     worker: Replica | None = None
-    """Its `command`, if any, replaces the operator's own way to wait for ranks."""
+    """Its `command`, if any, replaces the operator's command that waits for ranks."""
     slots_per_worker: int | str = 1
-    """Ranks that a worker takes."""
+    """Ranks per worker."""
     implementation: str | None = None
     """"OpenMPI" (default), "Intel" or "MPICH": mpi-operator needs to know."""
     version: str | None = None
-    """"v2beta1" (mpi-operator) or "v1" (training-operator); a cluster has one of them. None is
-    what the cluster serves, and v2beta1 where nobody can ask it."""
+    """"v2beta1" (mpi-operator) or "v1" (training-operator); a cluster has one of them. None: the
+    version that the cluster serves, or v2beta1 if the cluster cannot be asked."""
+    mpirun: Mpirun | None = None
+    """Run `command` with mpirun, once per rank. None: `command` has to start mpirun itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,6 +57,7 @@ class MPIJob(JobSpec):
                 "slots_per_worker": positive,
                 "implementation": _implementation,
                 "version": _version,
+                "mpirun": check_mpirun,
             }
         )
         self._refuse_both("workers", "launcher", "worker")
@@ -49,8 +66,8 @@ class MPIJob(JobSpec):
         if self.workers is None and self.worker is None:
             raise InvalidSpec(
                 "workers",
-                "must be given: it is not said how many workers the job has",
-                advice="Write workers=4, or worker=Replica(count=4).",
+                "is required: the number of workers is unknown",
+                advice="Use workers=4, or worker=Replica(count=4).",
             )
 
     @property
@@ -63,7 +80,7 @@ class MPIJob(JobSpec):
 
     @property
     def ranks(self) -> Any:
-        """How many ranks the workers take together."""
+        """The number of ranks of all workers together."""
         workers: Any = self.replicas["Worker"]
         count = workers if workers is LATER else workers.count
         if any_later((count, self.slots_per_worker)):
@@ -71,21 +88,23 @@ class MPIJob(JobSpec):
         return int(count or 0) * int(self.slots_per_worker)
 
 
+@answering
 class Horovod(NamedTuple):
     """Settings of horovodrun."""
 
     min_np: int | str | None = None
-    """Fewest ranks to go on with when workers are lost; None is all of them."""
+    """The smallest number of ranks to continue with after losing workers; None: all of them."""
     max_np: int | str | None = None
     discovery_script: str = "/etc/mpi/discover_hosts.sh"
-    """The operator's list of workers that are up."""
+    """The script of mpi-operator that lists the running workers."""
     elastic_timeout: timedelta = timedelta(minutes=20)
     network_interface: str | None = None
-    """Left to Horovod if None."""
+    """None: Horovod chooses."""
     log_level: str = "INFO"
     verbose: bool = False
 
 
+@answering
 @dataclass(frozen=True, kw_only=True)
 class HorovodJob(MPIJob):
     """`command` is the training program, such as ["python", "train.py"]: horovodrun starts it."""
@@ -95,6 +114,15 @@ class HorovodJob(MPIJob):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check({"horovod": _horovod})
+        if self.mpirun is not None:
+            raise InvalidSpec("mpirun", "is not for Horovod: horovodrun starts the ranks")
+
+
+def check_mpirun(field: str, value: Any) -> Any:
+    if value is LATER:
+        return value
+    checks = {"processes": positive, "options": text_list}
+    return check_fields(field, check_noun(field, value, Mpirun), checks)
 
 
 def _implementation(field: str, value: Any) -> Any:

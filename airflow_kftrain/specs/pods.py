@@ -1,4 +1,4 @@
-"""Pod: what a replica's pod has beside its main container. Placement: where it may run."""
+"""Pod: everything in a replica's pod except its main container. Placement: where it may run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.nouns import Check, check_fields, check_noun, given
+from airflow_kftrain.specs.nouns import Check, answering, check_fields, check_noun, given
+from airflow_kftrain.specs.resources import check_bytes
 from airflow_kftrain.specs.shapes import check_of, conform, plain
 from airflow_kftrain.specs.values import annotation_map, flag, label_map, quantity, text
 
 
+@answering
 class Placement(NamedTuple):
-    """Where the pods may run, and who goes first."""
+    """Where the pods may run, and their priority."""
 
     node_selector: Mapping[str, str] | None = None
     tolerations: Sequence[Any] | None = None
@@ -21,18 +23,20 @@ class Placement(NamedTuple):
     priority_class: str | None = None
     scheduler_name: str | None = None
     safe_to_evict: bool | None = None
-    """False keeps the cluster autoscaler from moving the pods away."""
+    """False prevents the cluster autoscaler from evicting the pods."""
 
 
+@answering
 class Pod(NamedTuple):
-    """The pod around the main container. Kubernetes model objects and dicts are both taken."""
+    """The pod around the main container. Accepts Kubernetes model objects and dicts."""
 
     volumes: Sequence[Any] | None = None
     volume_mounts: Sequence[Any] | None = None
     """Mounts of the main container."""
     shared_memory: bool | str | None = None
-    """/dev/shm in memory: True without a limit of its own, "2Gi" with one, False the runtime's 64
-    MB. None is True for PyTorch, whose data loaders need it, and False for the others."""
+    """/dev/shm in memory. True: without a limit of its own; "2Gi": with this limit; False: the 64
+    MB of the container runtime. None is True for PyTorch, whose data loaders need it, else
+    False."""
     placement: Placement | None = None
     service_account: str | None = None
     image_pull_secrets: Sequence[Any] | None = None
@@ -42,22 +46,24 @@ class Pod(NamedTuple):
     """On the pods, and on the job itself."""
     init_containers: Sequence[Any] | None = None
     sidecars: Sequence[Any] | None = None
-    """Further containers. A job ends when its main containers do, whatever sidecars do."""
+    """Additional containers. A job ends when its main containers end, whatever the sidecars do."""
     template_file: str | None = None
-    """A pod in YAML, as KubernetesPodOperator's `pod_template_file`: the base for all the rest."""
+    """A pod in YAML, like KubernetesPodOperator's `pod_template_file`: the base for everything
+    else."""
     patch: Any = None
-    """Merged into the finished pod template: for what has no field here."""
+    """Merged into the finished pod template, for everything that has no field here."""
 
 
 def check_pod(field: str, pod: Any) -> Any:
-    """The pod with all its parts checked, and as dicts."""
+    """The pod with all its parts checked, as dicts."""
     if pod is LATER:
         return pod
     return check_fields(field, check_noun(field, pod, Pod), _POD_CHECKS)
 
 
 def merge_pods(base: Any, over: Any) -> Any:
-    """A replica's pod over the job's: field by field, what the replica leaves out is the job's."""
+    """Merges the pod of a replica with that of the job: fields that the replica omits are the
+    job's."""
     if base is None or over is None:
         return base or over or Pod()
     if base is LATER or over is LATER:
@@ -76,9 +82,11 @@ def _shared_memory(field: str, value: Any) -> Any:
         return flag(field, value)
     except InvalidSpec:
         if isinstance(value, str):
-            return quantity(field, value)
+            amount = quantity(field, value)
+            check_bytes(field, amount)
+            return amount
         raise InvalidSpec(
-            field, "must be True, False or an amount", value=value, advice="Write '2Gi', say."
+            field, "must be True, False or an amount", value=value, advice="For example: '2Gi'."
         ) from None
 
 
@@ -99,7 +107,7 @@ def _patch(field: str, patch: Any) -> Any:
             value=patch,
             advice="Put fields of the pod under 'spec'.",
         )
-    # Kept as it is: a None in it removes.
+    # Unchanged, since a None in a patch removes a field.
     conform(patch, "PodTemplatePart", field)
     return patch
 

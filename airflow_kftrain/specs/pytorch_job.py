@@ -8,16 +8,18 @@ from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.elastic import Elastic, check_elastic
 from airflow_kftrain.specs.job import JobSpec, sized
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import answering
 from airflow_kftrain.specs.replicas import Replica, check_replica
 from airflow_kftrain.specs.values import whole_number
 
 
+@answering
 @dataclass(frozen=True, kw_only=True)
 class PyTorchJob(JobSpec):
-    """Give `workers` where all pods are alike, or `master` and `worker`, or `elastic`."""
+    """Use `workers` if all pods are identical, otherwise `master` and `worker`, or `elastic`."""
 
     workers: int | str | None = None
-    """Pods beside the one master; 0 is the master alone."""
+    """Pods in addition to the one master; 0 is the master alone."""
     master: Replica | None = None
     worker: Replica | None = None
     elastic: Elastic | None = None
@@ -33,28 +35,26 @@ class PyTorchJob(JobSpec):
             }
         )
         if isinstance(self.master, Replica) and self.master.count not in (None, 1, LATER):
-            raise InvalidSpec("master.count", "there is exactly one", value=self.master.count)
+            raise InvalidSpec("master.count", "must be 1", value=self.master.count)
         self._refuse_both("workers", "master", "worker", "elastic")
         if self.elastic is not None:
             self._check_elastic()
         elif self.workers is None and self.master is None and self.worker is None:
             raise InvalidSpec(
                 "workers",
-                "must be given: it is not said how many pods the job has",
-                advice="Write workers=4, or master and worker, or elastic=Elastic(nodes=4).",
+                "is required: the number of pods is unknown",
+                advice="Use workers=4, or master and worker, or elastic=Elastic(nodes=4).",
             )
 
     def _check_elastic(self) -> None:
         if self.master is not None:
             raise InvalidSpec(
                 "master",
-                "cannot go together with elastic: an elastic job has workers only",
-                advice="Leave it out; worker says what is special about the workers.",
+                "cannot be combined with elastic: an elastic job has only workers",
+                advice="Omit it; configure the workers with worker.",
             )
         if self.worker not in (None, LATER) and self.worker.count is not None:
-            raise InvalidSpec(
-                "worker.count", "is given by elastic.nodes already", advice="Leave it out."
-            )
+            raise InvalidSpec("worker.count", "is already set by elastic.nodes", advice="Omit it.")
 
     @property
     def replicas(self) -> dict[str, Replica]:

@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
+from airflow_kftrain.specs.code import Code, check_code
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import answering
 from airflow_kftrain.specs.shapes import plain
 
 
+@answering
 @dataclass(frozen=True)
 class RawManifest:
     """`manifest` is a dict, YAML text, or the path of a .yaml, .yml or .json file."""
 
     manifest: Mapping[str, Any] | str
+    code: Code | None = None
 
     def __post_init__(self) -> None:
+        if self.code is not None:
+            object.__setattr__(self, "code", check_code("code", self.code))
         if self.manifest is LATER or isinstance(self.manifest, str | Mapping):
             return
         as_dict = plain(self.manifest)

@@ -1,4 +1,4 @@
-"""What a container may use: requests and limits, said once."""
+"""Resources: requests and limits of a container, written once."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.nouns import answering
 from airflow_kftrain.specs.shapes import conform
 from airflow_kftrain.specs.values import nano_units, quantity
 
 GPU = "nvidia.com/gpu"
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _HUGE_PAGES = "hugepages-"
+_IN_BYTES = ("memory", "ephemeral-storage")
+_LEAST_BYTES = "1Mi"
+"""Nobody means less."""
 
 Amount = str | int | float
 AmountOrPair = Amount | tuple[Amount | None, Amount | None]
 
 
+@answering
 class Resources(NamedTuple):
-    """Amounts for each container. One value is request and limit; a pair is (request, limit),
-    where None leaves one of them out."""
+    """Amounts for each container. A single value sets request and limit; a pair is (request,
+    limit), and None omits one of them."""
 
     cpu: AmountOrPair | None = None
     memory: AmountOrPair | None = None
     gpu: Amount | None = None
-    """Number of `nvidia.com/gpu`; write other makes into `extended`."""
+    """Number of `nvidia.com/gpu`; use `extended` for other devices."""
     ephemeral_storage: AmountOrPair | None = None
     extended: Mapping[str, Amount] | None = None
     """Any other resource by its full name, such as {"amd.com/gpu": 1, "rdma/hca": 1}."""
 
 
 def requirements(field: str, value: Any) -> Any:
-    """Requests and limits as a container lists them. Takes Resources, V1ResourceRequirements or
-    a dict of the same form."""
+    """Requests and limits as a container has them. Accepts Resources, V1ResourceRequirements or a
+    dict of the same form."""
     if value is LATER:
         return value
     names: dict[str, str] = {}
@@ -47,9 +52,8 @@ def requirements(field: str, value: Any) -> Any:
 def check_amounts(
     field: str, checked: Mapping[str, Any], names: Mapping[str, str] | None = None
 ) -> None:
-    """Kubernetes refuses these only when it makes the pod, so that the job would hang. `names`
-    holds the fields by resource where the author wrote them elsewhere than in requests and
-    limits."""
+    """Kubernetes rejects these only when it creates the pod, so the job would hang. `names` maps
+    resources to the author's fields if these are not requests and limits."""
     amounts = {}
     for part in ("requests", "limits"):
         amounts[part] = checked.get(part, {})
@@ -69,10 +73,22 @@ def _check_amount(field: str, name: str, amount: Any) -> None:
             field,
             f"there is no resource {name!r}",
             value=amount,
-            advice=f"Write the full name of a device, such as {GPU!r}.",
+            advice=f"Use the full name of a device, such as {GPU!r}.",
         )
+    if name in _IN_BYTES:
+        check_bytes(field, amount)
     if is_device(name) and amount is not LATER and nano_units(amount) % nano_units("1"):
-        raise InvalidSpec(field, "must be a whole number: devices are not split", value=amount)
+        raise InvalidSpec(field, "must be a whole number: devices cannot be split", value=amount)
+
+
+def check_bytes(field: str, amount: Any) -> None:
+    """An amount that is so small that its unit is missing, or is another one than was meant."""
+    if amount is LATER or not 0 < nano_units(amount) < nano_units(_LEAST_BYTES):
+        return
+    digits = amount.rstrip("m")
+    example = f"'{digits}Mi' or '{digits}Gi'" if digits.isdigit() else "'2Gi', say"
+    problem = "is in thousandths of a byte" if amount != digits else "is less than a mebibyte"
+    raise InvalidSpec(field, problem, value=amount, advice=f"Write {example}.")
 
 
 def _check_pair(field: str, name: str, request: Any, limit: Any) -> None:
@@ -86,17 +102,18 @@ def _check_pair(field: str, name: str, request: Any, limit: Any) -> None:
         raise InvalidSpec(field, f"more than its limit of {limit}", value=request)
     elif exact and nano_units(request) != nano_units(limit):
         raise InvalidSpec(
-            field, f"must equal its limit of {limit}: devices are not shared", value=request
+            field, f"must equal its limit of {limit}: devices cannot be shared", value=request
         )
 
 
 def is_device(name: str) -> bool:
-    """Devices such as GPUs have names with a domain; cpu, memory and hugepages have none."""
+    """Names of devices such as GPUs have a domain; cpu, memory and hugepages have none."""
     return "/" in name
 
 
 def without_devices(checked: Any) -> Any:
-    """The same requirements for a container that only starts others, such as an MPI launcher."""
+    """The same requirements for a container that only starts processes elsewhere, such as an MPI
+    launcher."""
     if checked is LATER:
         return checked
     kept = {}
@@ -109,7 +126,7 @@ def without_devices(checked: Any) -> Any:
 
 
 def _from_noun(field: str, noun: Resources) -> tuple[dict[str, Any], dict[str, str]]:
-    """Requests and limits, and the fields that they come from."""
+    """Requests and limits, and the names of the fields that they come from."""
     given: dict[str, Any] = {
         "cpu": noun.cpu,
         "memory": noun.memory,
@@ -126,7 +143,7 @@ def _from_noun(field: str, noun: Resources) -> tuple[dict[str, Any], dict[str, s
             f"{field}.extended",
             "must be a mapping of names to amounts",
             value=extended,
-            advice="Write {'amd.com/gpu': 1}, say.",
+            advice="For example: {'amd.com/gpu': 1}.",
         )
     for name, amount in extended.items():
         where = f"{field}.extended[{name!r}]"

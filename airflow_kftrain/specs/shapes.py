@@ -1,14 +1,14 @@
-"""The shapes of the objects that a manifest is made of, and `conform`, which holds a value to one.
+"""Describes the objects in a manifest; `conform` checks a value against its description.
 
-An API server tells of a wrong field only after everything else has been done, and for some kinds
-not at all: what has no schema there is dropped in silence. So the fields that authors write stand
+An API server reports a wrong field only when everything else is done. For some kinds it never does:
+where it has no schema, it silently drops the field. So the fields that authors write are listed
 here, in a small language:
 
     name!:str labels:labels ports:[Port] limits:{quantity} affinity:mapping
 
-`!` marks what has to be there and may not be empty, `[X]` a list, `{X}` a mapping with free keys,
-`a|b` one of these words or "", a capital letter a shape of the table. What lies deeper than authors
-usually go is `mapping` or `any`, and left to the server.
+`!` marks a required field that may not be empty, `[X]` a list, `{X}` a mapping with any keys, `a|b`
+one of these words or "", and a capital letter another row of the table. Fields that are deeper than
+authors usually go are `mapping` or `any`: the server checks these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VOLUME_SOURCES = (
 )
 
 _FEW = 12
-"""So many fields can be named in an error."""
+"""An error lists the known fields if there are not more than this."""
 
 SHAPES: dict[str, str] = {
     "ObjectMeta": (
@@ -130,22 +130,24 @@ SHAPES: dict[str, str] = {
 
 
 def conform(value: Any, shape: str, field: str) -> Any:
-    """A copy of `value` that has the shape, or InvalidSpec with the field that has not.
+    """A copy of `value` that matches the shape. Raises InvalidSpec with the name of the field that
+    does not.
 
-    Kubernetes model objects become what they stand for, None is left out, and text becomes a
-    number or a flag where one belongs. `shape` is a type of the language, such as "[Volume]".
+    Kubernetes model objects become dicts, None is dropped, and text becomes a number or a flag if
+    one is expected. `shape` is a type of the language, such as "[Volume]".
     """
     return check_of(shape)(field, value)
 
 
 def conform_fields(value: Any, fields: str, field: str) -> dict[str, Any]:
-    """Like `conform`, for an object whose fields are not in the table but given here."""
+    """Like `conform`, for an object whose fields are given here instead of in the table."""
     checked: dict[str, Any] = _object(fields)(field, value)
     return checked
 
 
 def plain(value: Any) -> Any:
-    """A value without Kubernetes model objects: they become dicts with the API's own names."""
+    """A value without Kubernetes model objects: they become dicts with the field names of the
+    API."""
     if hasattr(value, "openapi_types") and hasattr(value, "attribute_map"):
         pairs = ((key, getattr(value, name)) for name, key in value.attribute_map.items())
         return {key: plain(item) for key, item in pairs if item is not None}
@@ -162,13 +164,13 @@ def _env_name(field: str, value: Any) -> Any:
     name, equals, _ = value.partition("=") if isinstance(value, str) else (value, "", "")
     if isinstance(name, str) and name and not equals and name.isascii() and name.isprintable():
         return name
-    # What stands behind the sign is not shown: it may be a secret.
+    # The text after the sign is not shown: it may be a secret.
     shown = f"{name}=..." if equals else name
-    raise InvalidSpec(field, "not a name for an environment variable", value=shown)
+    raise InvalidSpec(field, "is not a valid name of an environment variable", value=shown)
 
 
 def _env_value(field: str, value: Any) -> Any:
-    # The value itself is not shown: it may be a secret.
+    # The value is not shown: it may be a secret.
     if value is LATER or isinstance(value, str):
         return value
     raise InvalidSpec(
@@ -177,12 +179,12 @@ def _env_value(field: str, value: Any) -> Any:
 
 
 def _text(field: str, value: Any) -> Any:
-    # Unlike values.text it lets "" pass, which has a meaning in places such as `subPath`.
+    # Unlike values.text this accepts "", which has a meaning in fields such as `subPath`.
     return value if value == "" else values.text(field, value)
 
 
 def _any(field: str, value: Any) -> Any:
-    """What is not looked into still has to be what JSON can hold."""
+    """Not checked in detail, but it must be valid in JSON."""
     value = _plain_here(value)
     if isinstance(value, dict):
         return {
@@ -235,7 +237,7 @@ _SCALARS: dict[str, Check] = {
 
 @cache
 def check_of(shape: str) -> Check:
-    """The check that holds a value to a shape."""
+    """The function that checks a value against a shape."""
     check = _check_of(shape)
     return _unshown(check) if shape in _MAYBE_SECRET else check
 
@@ -269,7 +271,7 @@ def _check_of(shape: str) -> Check:
 
 
 def _word(words: list[str]) -> Check:
-    # The empty word is what Kubernetes takes for its default.
+    # For Kubernetes, the empty string means its default.
     return lambda field, value: value if value == "" else values.one_of(field, value, words)
 
 
@@ -317,7 +319,7 @@ def _object(fields: str) -> Check:
             checked[key] = check_of(known[key])(_below(field, key), _plain_here(item))
         for name in needed:
             if checked.get(name, "") == "":
-                raise InvalidSpec(_below(field, name), "must be given")
+                raise InvalidSpec(_below(field, name), "is required")
         return checked
 
     return check_object
@@ -325,7 +327,7 @@ def _object(fields: str) -> Check:
 
 @cache
 def fields_of(fields: str) -> tuple[dict[str, str], list[str]]:
-    """The shapes of the fields by name, and the names of those that are needed."""
+    """The shapes of the fields by name, and the names of the required fields."""
     pairs = [word.split(":") for word in fields.split()]
     known = {name.rstrip("!"): shape for name, shape in pairs}
     return known, [name.rstrip("!") for name, _ in pairs if name.endswith("!")]
@@ -343,10 +345,10 @@ def _below(field: str, key: object) -> str:
 
 
 def _unknown_field(field: str, key: object, known: Mapping[str, str]) -> InvalidSpec:
-    from difflib import get_close_matches  # only needed on the way to an error
+    from difflib import get_close_matches  # only needed for an error
 
     close = get_close_matches(str(key), known, n=1)
     advice = f"Did you mean {close[0]!r}?" if close else ""
     if not close and len(known) <= _FEW:
-        advice = f"Known here are {', '.join(sorted(known))}."
+        advice = f"Known fields are {', '.join(sorted(known))}."
     return InvalidSpec(_below(field, key), "there is no such field", advice=advice)

@@ -1,4 +1,4 @@
-"""TFJob: workers, with a chief, parameter servers and an evaluator where they are wanted."""
+"""TFJob: workers, optionally with a chief, parameter servers and evaluators."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from airflow_kftrain.errors import InvalidSpec
 from airflow_kftrain.specs.job import JobSpec, sized
+from airflow_kftrain.specs.nouns import answering
 from airflow_kftrain.specs.replicas import Replica, check_replica
 from airflow_kftrain.specs.values import flag, one_of, whole_number
 
 _ROLES = {"Chief": "chief", "Worker": "worker", "PS": "ps", "Evaluator": "evaluator"}
 
 
+@answering
 @dataclass(frozen=True, kw_only=True)
 class TFJob(JobSpec):
-    """Give `workers` where there are workers only, all alike; otherwise each role."""
+    """Use `workers` if there are only identical workers, otherwise one field per role."""
 
     workers: int | str | None = None
     chief: Replica | None = None
@@ -22,9 +24,9 @@ class TFJob(JobSpec):
     ps: Replica | None = None
     evaluator: Replica | None = None
     success_policy: str | None = None
-    """"AllWorkers": the job succeeds when all workers have; else the chief or worker 0 decides."""
+    """"AllWorkers": the job succeeds when all workers have. None: the chief or worker 0 decides."""
     dynamic_workers: bool | None = None
-    """Each worker knows the parameter servers and itself only, so that workers may come and go."""
+    """Each worker knows only the parameter servers and itself, so workers may come and go."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,8 +42,8 @@ class TFJob(JobSpec):
         if self.workers is None and not self.replicas:
             raise InvalidSpec(
                 "workers",
-                "must be given: it is not said how many pods the job has",
-                advice="Write workers=4, or give chief, worker, ps and evaluator.",
+                "is required: the number of pods is unknown",
+                advice="Use workers=4, or chief, worker, ps and evaluator.",
             )
 
     @property

@@ -1,4 +1,4 @@
-"""TrainJob: Kubeflow Trainer v2, where a runtime says how and the job says what."""
+"""TrainJob of Kubeflow Trainer v2: the job says what to run, its runtime says how."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import InvalidSpec
+from airflow_kftrain.specs.containers import Container
 from airflow_kftrain.specs.env import Env, env_list
 from airflow_kftrain.specs.job import JobSpec
 from airflow_kftrain.specs.later import LATER
-from airflow_kftrain.specs.nouns import check_fields, check_noun
+from airflow_kftrain.specs.mpi_job import Mpirun, check_mpirun
+from airflow_kftrain.specs.nouns import answering, check_fields, check_noun
 from airflow_kftrain.specs.pods import Placement, Pod
 from airflow_kftrain.specs.shapes import check_of
 from airflow_kftrain.specs.values import one_of, positive, text
 
 
+@answering
 class Runtime(NamedTuple):
     """The runtime that a TrainJob refers to."""
 
     name: str
     kind: str = "ClusterTrainingRuntime"
-    """Or "TrainingRuntime", for one of the job's own namespace."""
+    """Or "TrainingRuntime", for a runtime in the job's own namespace."""
 
 
+@answering
 class Source(NamedTuple):
     """Where an initializer fetches from, such as hf://org/name or s3://bucket/path."""
 
@@ -33,6 +37,7 @@ class Source(NamedTuple):
     """Name of the Secret with the credentials."""
 
 
+@answering
 class Initializer(NamedTuple):
     """What is fetched before training starts. The runtime must have the steps for it."""
 
@@ -40,9 +45,10 @@ class Initializer(NamedTuple):
     model: Source | None = None
 
 
+@answering
 @dataclass(frozen=True, kw_only=True)
 class TrainJob(JobSpec):
-    """`runtime` is the name of a ClusterTrainingRuntime, or a Runtime; what is left out here comes
+    """`runtime` is the name of a ClusterTrainingRuntime, or a Runtime. Fields that you omit come
     from it."""
 
     runtime: str | Runtime
@@ -50,7 +56,9 @@ class TrainJob(JobSpec):
     num_proc_per_node: int | str | None = None
     initializer: Initializer | None = None
     runtime_patches: Sequence[Any] | None = None
-    """Patches of the runtime as the resource takes them, for what has no field here."""
+    """Patches of the runtime as in the resource, for everything that has no field here."""
+    mpirun: Mpirun | None = None
+    """For a runtime with MPI: run `command` with mpirun, once per rank."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,17 +69,21 @@ class TrainJob(JobSpec):
                 "num_proc_per_node": positive,
                 "initializer": _initializer,
                 "runtime_patches": check_of("[RuntimePatch]"),
+                "mpirun": check_mpirun,
             }
         )
         if isinstance(self.pod, Pod):
             _refuse("pod", self.pod, _NOT_IN_A_PATCH)
             if isinstance(self.pod.placement, Placement):
                 _refuse("pod.placement", self.pod.placement, _PLACEMENT_NOT_IN_A_PATCH)
+        if isinstance(self.container, Container):
+            _refuse("container", self.container, _CONTAINER_NOT_IN_A_PATCH)
 
 
-# A patch of a runtime takes no more than its API has fields for.
+# The API of runtime patches has no other fields.
 _NOT_IN_A_PATCH = ("init_containers", "sidecars", "template_file")
 _PLACEMENT_NOT_IN_A_PATCH = ("priority_class", "scheduler_name")
+_CONTAINER_NOT_IN_A_PATCH = tuple(name for name in Container._fields if name != "security_context")
 
 
 def _refuse(field: str, noun: Any, names: tuple[str, ...]) -> None:
@@ -79,8 +91,8 @@ def _refuse(field: str, noun: Any, names: tuple[str, ...]) -> None:
         if getattr(noun, name) is not None:
             raise InvalidSpec(
                 f"{field}.{name}",
-                "TrainJob cannot change this of its runtime",
-                advice="Put it into a TrainingRuntime, and name that as runtime.",
+                "a TrainJob cannot change this field of its runtime",
+                advice="Set it in a TrainingRuntime, and use that as runtime.",
             )
 
 
@@ -108,7 +120,7 @@ def _initializer(field: str, value: Any) -> Any:
         field, check_noun(field, value, Initializer), {"dataset": _source, "model": _source}
     )
     if checked.dataset is None and checked.model is None:
-        raise InvalidSpec(field, "says nothing", advice="Give dataset or model, or leave it out.")
+        raise InvalidSpec(field, "is empty", advice="Set dataset or model, or omit it.")
     return checked
 
 
@@ -125,4 +137,4 @@ def _source(field: str, value: Any) -> Any:
 def _uri(field: str, value: Any) -> Any:
     if value is LATER or (isinstance(value, str) and "://" in value):
         return value
-    raise InvalidSpec(field, "must be a URI", value=value, advice="Write hf://org/name, say.")
+    raise InvalidSpec(field, "must be a URI", value=value, advice="For example: hf://org/name.")

@@ -1,7 +1,7 @@
-"""Checks of single values. Each takes the field's name and the value, and returns the value in the
-one form that the rest of the package knows, or raises InvalidSpec.
+"""Checks single values. Each function takes the name of a field and its value. It returns the value
+in the form that the rest of the package expects, or raises InvalidSpec.
 
-Text is taken where a number belongs, since that is what a template renders to.
+Numbers may be given as text, since templates render to text.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_kftrain.errors import InvalidSpec
-from airflow_kftrain.specs.later import LATER
+from airflow_kftrain.specs.later import LATER, is_template
 
 Words = Sequence[str | int | float]
-"""A command or its arguments. Numbers are taken, since that is what they often are."""
+"""A command or its arguments. Numbers are accepted, since they are common in arguments."""
 
 _Check = Callable[[str, Any], Any]
 
@@ -70,7 +70,7 @@ def positive(field: str, value: Any) -> Any:
 
 
 def seconds(field: str, value: Any, *, least: int = 0) -> Any:
-    """A duration in whole seconds, as the custom resources count it."""
+    """A duration in whole seconds, as custom resources have it."""
     if value is LATER:
         return value
     if isinstance(value, timedelta):
@@ -83,9 +83,9 @@ def seconds(field: str, value: Any, *, least: int = 0) -> Any:
     except InvalidSpec as error:
         raise InvalidSpec(
             field,
-            f"must be a timedelta of at least {least} s, and 68 years at most",
+            f"must be a timedelta from {least} s to 68 years",
             value=value,
-            advice="Write timedelta(minutes=10), say.",
+            advice="For example: timedelta(minutes=10).",
         ) from error
 
 
@@ -105,15 +105,24 @@ def text(field: str, value: Any) -> Any:
     raise InvalidSpec(field, "must be text", value=value, advice="Put it in quotes.")
 
 
+def image(field: str, value: Any) -> Any:
+    """A template in a model object is not masked at parse."""
+    if value is LATER or is_template(text(field, value)):
+        return value
+    if any(map(str.isspace, value)):
+        raise InvalidSpec(field, "must not have white space in it", value=value)
+    return value
+
+
 def text_list(field: str, value: Any) -> Any:
     if value is LATER:
         return value
     if isinstance(value, str):
         raise InvalidSpec(
             field,
-            "must be a list of words, not one text",
+            "must be a list of words, not one string",
             value=value,
-            advice="Write ['python', 'train.py'], say, or ['sh', '-c', ...] for a shell line.",
+            advice="For example: ['python', 'train.py'], or ['sh', '-c', ...] for a shell command.",
         )
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         raise InvalidSpec(field, "must be a list of words", value=value)
@@ -132,12 +141,12 @@ def one_of(field: str, value: Any, allowed: Iterable[str]) -> Any:
     if value is LATER or value in (choices := list(allowed)):
         return value
     raise InvalidSpec(
-        field, "not a known value", value=value, advice=f"Known are {', '.join(choices)}."
+        field, "is not a known value", value=value, advice=f"Use one of {', '.join(choices)}."
     )
 
 
 def quantity(field: str, value: Any) -> Any:
-    """An amount as Kubernetes writes it, always as text: a float would be refused."""
+    """An amount as Kubernetes writes it, always as text: it would reject a float."""
     if value is LATER:
         return value
     if isinstance(value, int | float | str) and not isinstance(value, bool):
@@ -146,9 +155,9 @@ def quantity(field: str, value: Any) -> Any:
             return written
     raise InvalidSpec(
         field,
-        "not an amount that Kubernetes can read",
+        "is not a valid quantity",
         value=value,
-        advice="Write 2, '500m', '32Gi' or the like.",
+        advice="Use 2, '500m' or '32Gi', for example.",
     )
 
 
@@ -157,9 +166,9 @@ def _is_quantity(written: str) -> bool:
     return match is not None and bool(match["digits"] or match["decimals"])
 
 
-@lru_cache(maxsize=1024)  # a job says the same few again and again
+@lru_cache(maxsize=1024)  # a job contains the same few values many times
 def nano_units(written: str) -> int:
-    """The size of a quantity, exactly: in units of 1e-9."""
+    """The exact size of a quantity, in units of 1e-9."""
     match = _QUANTITY.fullmatch(written)
     if match is None or not _is_quantity(written):
         raise ValueError(written)
@@ -167,7 +176,7 @@ def nano_units(written: str) -> int:
     number = int(match["digits"] + decimals)
     factor = _SUFFIXES[match["suffix"]] if match["suffix"] else _NANO
     power = int(match["power"] or 0) - len(decimals)
-    # A positive and a negative power apart, since 10**-3 is a float.
+    # Positive and negative powers separately, since 10**-3 is a float.
     return number * factor * int(10 ** max(power, 0)) // int(10 ** max(-power, 0))
 
 
@@ -179,9 +188,10 @@ def object_name(field: str, value: Any) -> Any:
         return value
     raise InvalidSpec(
         field,
-        "not a legal name",
+        "is not a valid name",
         value=value,
-        advice="At most 63 lower-case letters, digits and '-', a letter or digit at both ends.",
+        advice="Use at most 63 lower-case letters, digits and '-',"
+        " starting and ending with a letter or digit.",
     )
 
 
@@ -190,15 +200,16 @@ def label_value(field: str, value: Any) -> Any:
         return value
     raise InvalidSpec(
         field,
-        "not a legal label value",
+        "is not a valid label value",
         value=value,
-        advice="At most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends.",
+        advice="Use at most 63 letters, digits, '-', '_' and '.',"
+        " starting and ending with a letter or digit.",
     )
 
 
 def label_map(field: str, value: Any) -> Any:
-    """Labels: keys and values have a narrow alphabet, and a wrong one in a pod template is only
-    refused when the operator makes the pod, so that the job hangs."""
+    """Labels: only few characters are allowed in keys and values. Kubernetes rejects a wrong label
+    of a pod template only when the operator creates the pod, so the job would hang."""
     return _pairs(field, value, _key, label_value)
 
 
@@ -230,7 +241,7 @@ def _key(field: str, key: Any) -> Any:
             return key
     raise InvalidSpec(
         field,
-        "not a legal key",
+        "is not a valid key",
         value=key,
         advice="Write 'name' or 'example.com/name', the name at most 63 characters.",
     )

@@ -1,53 +1,49 @@
-"""What is shared by all who wait: for each event loop and connection one hub, and in it one feed
-for all jobs of a kind in a namespace. N jobs cost one watch of the jobs and one of their pods that
-are in trouble.
-
-A feed keeps of each job its state only, and of pods those that are in trouble. It knows no task;
-who waits holds a Subscription and is woken when something of its job has changed.
-"""
+"""What all watches share. Each event loop has one hub per connection and cluster, and each hub has
+one feed for all jobs of a kind in a namespace. N jobs cost one watch of the jobs and one of their
+pods in trouble. A feed knows no task: each task holds a Subscription, and is woken when its job
+changes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import sys
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from airflow_kftrain import stats
+from airflow_kftrain.errors import ClusterError
 from airflow_kftrain.hooks.api_calls import POD, AnyKind
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
-from airflow_kftrain.job_state import JobState, ReplicaCount, read_mapping, read_state, read_text
+from airflow_kftrain.job_state import JobState
 from airflow_kftrain.kinds import JobKind, find_kind
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import WatchOrder
-from airflow_kftrain.watching.pods import RUNNING, TROUBLED, PodBook
+from airflow_kftrain.monitoring.failures import Failure
+from airflow_kftrain.monitoring.pods import PodState
+from airflow_kftrain.monitoring.queues import QueueState
+from airflow_kftrain.watching.memory import Memory
+from airflow_kftrain.watching.pods import RUNNING, TROUBLED, PodStore
+from airflow_kftrain.watching.queues import Queues
+from airflow_kftrain.watching.reading import read_tail
+from airflow_kftrain.watching.store import JobStore, Waiter
 from airflow_kftrain.watching.streams import Stream
-from airflow_kftrain.watching.subscription import Subscription
 from airflow_kftrain.watching.sweeping import Sweeper
 
+T = TypeVar("T")
+
 LINGER_SECONDS = 30.0
-"""A feed that nobody uses stays for so long: the next job often comes at once."""
+"""How long an unused feed stays: often the next job comes soon."""
 READS_AT_ONCE = 12
-"""Reads for single jobs (pods, logs, events) on one connection."""
+"""How many reads of single jobs (pods, logs, events) may run at once on one connection."""
 
 LONGEST_POLL = 300.0
 
-_WOKEN_AT_ONCE = 20
-
-
-class Entry(NamedTuple):
-    """A job, as far as it is remembered."""
-
-    uid: str
-    state: JobState
-    restarts: bool
-    """Containers of its pods may be started again in place."""
-
 
 class _Objects(NamedTuple):
-    """The source of a stream: one selection of one kind."""
+    """What a stream follows: one selection of objects of one kind."""
 
     hook: AsyncTrainingJobHook
     kind: AnyKind
@@ -64,6 +60,9 @@ class _Objects(NamedTuple):
             return self.hook.watch(self.kind, *where, version, seconds, self.fields)
         return self.hook.watch_pods(*where, self.fields, version, seconds)
 
+    def broke(self, error: ClusterError) -> None:
+        stats.watch_broke(self.kind.kind, error)
+
 
 class FeedKey(NamedTuple):
     api_version: str
@@ -71,7 +70,7 @@ class FeedKey(NamedTuple):
     namespace: str
     instance: str
     name: str = ""
-    """For a job that somebody else made, and that bears no label of ours."""
+    """Only for a job that somebody else has created, since it has no label of ours."""
 
 
 class Feed:
@@ -81,20 +80,19 @@ class Feed:
         self.hub = hub
         self.kind = find_kind(key.api_version, key.kind)
         self.key = key
-        self.entries: dict[str, Entry] = {}
-        self.subscriptions: dict[str, list[Subscription]] = {}
         self.task: asyncio.Task[None] | None = None
-        self._listed: set[str] = set()
-        self._poll_interval = LONGEST_POLL
+        self._poll_intervals: Counter[float] = Counter()
+        """How many subscriptions have each interval."""
         label = self.kind.selectors.pods.partition("=")[0]
         ours = f"{INSTANCE_LABEL}={key.instance}"
         of_pods = f"{label}={key.name}" if key.name else f"{ours},{label}"
         fields = f"metadata.name={key.name}" if key.name else ""
         jobs = _Objects(hub.hook, self.kind, key.namespace, "" if key.name else ours, fields)
-        self.pods = PodBook(self, label)
         troubled = _Objects(hub.hook, POD, key.namespace, of_pods, TROUBLED)
-        self.running_pods = _Objects(hub.hook, POD, key.namespace, of_pods, RUNNING)
-        self.jobs_stream = Stream(jobs, self, self.poll_seconds)
+        running = _Objects(hub.hook, POD, key.namespace, of_pods, RUNNING)
+        self.jobs = JobStore(self.kind, self._unattended)
+        self.pods = PodStore(self.jobs, label, running, self._want_log)
+        self.jobs_stream = Stream(jobs, self.jobs, self.poll_seconds)
         self.pods_stream = Stream(troubled, self.pods, self.poll_seconds)
 
     async def run(self) -> None:
@@ -103,113 +101,136 @@ class Feed:
         )
 
     @property
+    def queues(self) -> Queues:
+        return self.hub.queues(self.key.namespace)
+
+    @property
     def is_away(self) -> bool:
-        """The cluster does not answer, and may again."""
+        """Whether the cluster does not answer at the moment."""
         problem = self.jobs_stream.problem
         return problem is not None and not problem.is_final
 
-    # ----- who waits
-
-    def add(self, subscription: Subscription, poll_interval: float) -> None:
-        self.subscriptions.setdefault(subscription.name, []).append(subscription)
+    def add(self, subscription: Subscription) -> None:
+        self.jobs.add(subscription)
         if self.hub.sweeper is not None:
             self.hub.sweeper.forget(self.kind, self.key.namespace, subscription.name)
-        self._poll_interval = min(poll_interval, self._poll_interval)
+        self._poll_intervals[subscription.poll_interval] += 1
 
     def remove(self, subscription: Subscription) -> None:
-        others = self.subscriptions[subscription.name]
-        others.remove(subscription)
-        if not others:
-            del self.subscriptions[subscription.name]
-            self.pods.forget(subscription.name)
-            entry = self.entries.get(subscription.name)
+        name = subscription.name
+        if self.jobs.remove(subscription):
+            self.pods.forget(name)
+            entry = self.jobs.entries.get(name)
             if entry is not None:
-                self._consider(subscription.name, entry.state, soon=True)
-        if not self.subscriptions:
-            self._poll_interval = LONGEST_POLL
+                self._consider(name, entry.state, soon=True)
+        self._poll_intervals -= Counter((subscription.poll_interval,))
 
     def poll_seconds(self) -> float:
-        return self._poll_interval
+        """The shortest interval of all subscriptions."""
+        return min((LONGEST_POLL, *self._poll_intervals))
 
-    def wake(self, name: str) -> None:
-        for subscription in self.subscriptions.get(name, ()):
-            subscription.wake()
-
-    def _wake_in_turn(self, subscriptions: Sequence[Subscription]) -> None:
-        """A thousand at once would stall the loop."""
-        for subscription in subscriptions[:_WOKEN_AT_ONCE]:
-            subscription.wake()
-        if rest := subscriptions[_WOKEN_AT_ONCE:]:
-            asyncio.get_running_loop().call_soon(self._wake_in_turn, rest)
-
-    def _all_subscriptions(self) -> list[Subscription]:
-        return [each for some in self.subscriptions.values() for each in some]
+    def _unattended(self, name: str, state: JobState | None) -> None:
+        if state is None or state.phase.is_final:
+            self.pods.forget(name)
+        if state is not None:
+            self._consider(name, state)
 
     def _consider(self, name: str, state: JobState, *, soon: bool = False) -> None:
-        """Nobody waits for it here: it may be an orphan. What has no label of ours is nobody's."""
+        """Tells the sweeper of a job that nobody waits for here: it may be an orphan. A job without
+        our label has no owner."""
         if self.hub.sweeper is not None and self.key.instance:
             self.hub.sweeper.consider(self.kind, self.key.namespace, name, state, soon=soon)
 
-    # ----- what the stream of jobs tells
+    def _want_log(self, memory: Memory, pod: PodState, failure: Failure) -> None:
+        """At once: a failed pod may soon be gone, and its log with it."""
+        self.hub.start(self._keep_log(memory, pod, failure))
 
-    def begin(self) -> None:
-        self._listed = set()
+    async def _keep_log(self, memory: Memory, pod: PodState, failure: Failure) -> None:
+        async with self.hub.log_turn:
+            text = await read_tail(self.hub.hook, self.key.namespace, pod, failure)
+        memory.keep_log(failure.log, text)
 
-    def put(self, item: Mapping[str, Any]) -> None:
-        metadata = read_mapping(item.get("metadata"))
-        name = read_text(metadata.get("name"))
-        uid = read_text(metadata.get("uid"))
-        self._listed.add(name)
-        known = self.entries.get(name)
-        state = _condensed(read_state(self.kind, item))
-        self.entries[name] = Entry(uid, state, _may_restart(self.kind, item))
-        if name in self.subscriptions:
-            if known is None or (known.uid, known.state) != (uid, state):
-                self.wake(name)
+
+class Subscription(Waiter):
+    """The subscription of one task to one job. It is its own context manager, since a generator
+    would take as much memory as the whole subscription."""
+
+    __slots__ = ("_queued_uid", "feed")
+
+    def __init__(self, feed: Feed, name: str, uid: str, poll_interval: float) -> None:
+        super().__init__(name, uid, poll_interval)
+        self.feed = feed
+        self._queued_uid = ""
+        """That of the job while it waits in a queue."""
+        feed.add(self)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.follow_queue(False)
+        self.feed.remove(self)
+        self.feed.hub.leave(self.feed)
+
+    @property
+    def state(self) -> JobState | None:
+        """The state of the job; None if the feed does not know the job, or may no longer watch
+        it."""
+        if self.last_words is not None:
+            return self.last_words
+        if self.feed.jobs_stream.is_shut:
+            return None
+        entry = self.feed.jobs.entries.get(self.name)
+        if entry is None or self.uid not in ("", entry.uid):
+            return None
+        return entry.state
+
+    @property
+    def pods(self) -> list[PodState]:
+        """The pods in trouble; none if the feed may no longer watch pods."""
+        return [] if self.feed.pods_stream.is_shut else self.feed.pods.of(self.name)
+
+    def follow_queue(self, is_queued: bool) -> None:
+        """Whether to ask Kueue about the job."""
+        entry = self.feed.jobs.entries.get(self.name)
+        uid = (self.uid or (entry.uid if entry else "")) if is_queued else ""
+        if uid == self._queued_uid:
             return
-        if state.phase.is_final:
-            self.pods.forget(name)
-        self._consider(name, state)
+        if self._queued_uid:
+            self.feed.queues.remove(self._queued_uid, self)
+        self._queued_uid = uid
+        if uid:
+            self.feed.queues.add(uid, self)
 
-    def drop(self, item: Mapping[str, Any]) -> None:
-        """A job that is deleted may have ended just before."""
-        metadata = read_mapping(item.get("metadata"))
-        name, uid = read_text(metadata.get("name")), read_text(metadata.get("uid"))
-        self.entries.pop(name, None)
-        state = read_state(self.kind, item)
-        for subscription in self.subscriptions.get(name, ()):
-            if state.phase.is_final and subscription.uid in ("", uid):
-                subscription.last_words = state
-            subscription.wake()
-        if name not in self.subscriptions:
-            self.pods.forget(name)
+    @property
+    def queue(self) -> QueueState | None:
+        """What Kueue says about the job; None if that is not known, or if it is not queued."""
+        return self.feed.queues.state_of(self._queued_uid) if self._queued_uid else None
 
-    def complete(self) -> None:
-        gone = self.entries.keys() - self._listed
-        for name in gone:
-            del self.entries[name]
-            if name not in self.subscriptions:
-                self.pods.forget(name)
-        self._listed = set()
-        self._wake_in_turn([each for each in self._all_subscriptions() if each.name in gone])
+    async def look_at_queue(self) -> None:
+        """Asks Kueue now. Raises an error that may pass."""
+        if self._queued_uid:
+            await self.feed.queues.look([self._queued_uid])
 
-    def changed(self) -> None:
-        self._wake_in_turn(self._all_subscriptions())
+    @property
+    def memory(self) -> Memory:
+        return self.feed.pods.memory_of(self.name)
 
 
 class Hub:
-    """All feeds of one event loop over one connection."""
+    """All feeds of one event loop over one connection, of one cluster."""
 
-    def __init__(self, connection: str | None) -> None:
-        self._connection = connection
-        self.hook = AsyncTrainingJobHook(connection)
+    def __init__(self, connection: str | None, cluster: str = "") -> None:
+        self.hook = AsyncTrainingJobHook(connection, cluster)
         self.turn = asyncio.Semaphore(READS_AT_ONCE)
         self.log_turn = asyncio.Semaphore(READS_AT_ONCE)
-        """For logs that are shown or kept: those of a node that is away take long, and no job
-        shall end late for them."""
+        """For logs that are shown or kept. Separate, since reading them takes long if a node is
+        away, and that must not delay the end of a job."""
         self.sweeper: Sweeper | None = None
         self._feeds: dict[FeedKey, Feed] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._queues: dict[str, Queues] = {}
+        """By their namespaces."""
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def is_busy(self) -> bool:
@@ -222,85 +243,66 @@ class Hub:
             feed.task = self.start(self._keep(feed))
         return feed
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """In the background; a task that nobody holds may vanish. Its lines belong into the log of
-        the process, not into that of the task that happened to come first."""
+    def queues(self, namespace: str) -> Queues:
+        if namespace not in self._queues:
+            self._queues[namespace] = Queues(self.hook, self.turn, namespace, self.start)
+        return self._queues[namespace]
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts a background task and keeps a reference, since asyncio does not. Its log lines go
+        to the log of the process, not to that of the task that happened to come first."""
         task = contextvars.Context().run(asyncio.get_running_loop().create_task, work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def leave(self, feed: Feed) -> None:
-        """Called when one who waited has left."""
-        if not feed.subscriptions:
+        """Called when a subscription ends."""
+        if not feed.jobs.waiters:
             loop = asyncio.get_running_loop()
             loop.call_later(LINGER_SECONDS, self._end_if_idle, feed)
 
     def _end_if_idle(self, feed: Feed) -> None:
-        if feed.subscriptions or feed.task is None or self._feeds.get(feed.key) is not feed:
+        if feed.jobs.waiters or feed.task is None or self._feeds.get(feed.key) is not feed:
             return
-        # At once, since it takes some turns to end: who comes meanwhile needs one that lives.
+        # At once, although the feed takes a moment to end: a new subscription needs one that runs.
         del self._feeds[feed.key]
         feed.task.cancel()
 
     async def _keep(self, feed: Feed) -> None:
-        """Runs the feed to its end, which is that of the event loop at the latest."""
+        """Runs the feed until it ends, at the latest with the event loop."""
         try:
             await feed.run()
         finally:
             if self._feeds.get(feed.key) is feed:
                 del self._feeds[feed.key]
             if not self._feeds:
-                # What it holds knows the loop, and would keep it for ever.
-                _HUBS.get(asyncio.get_running_loop(), {}).pop(self._connection, None)
+                # The hub refers to the loop, and would keep it in memory for ever.
+                place = (self.hook.connection, self.hook.cluster)
+                _HUBS.get(asyncio.get_running_loop(), {}).pop(place, None)
 
 
-_HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, Hub]] = WeakKeyDictionary()
+_Hubs = dict[tuple[str | None, str], Hub]
+_HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Hubs] = WeakKeyDictionary()
 
 
-def hub_of(connection: str | None) -> Hub:
+def hub_of(connection: str | None, cluster: str = "") -> Hub:
     """The hub of this event loop: `dag.test()` runs each trigger in a loop of its own."""
     hubs = _HUBS.setdefault(asyncio.get_running_loop(), {})
-    if connection not in hubs:
-        hubs[connection] = Hub(connection)
-    return hubs[connection]
+    place = (connection, cluster)
+    if place not in hubs:
+        hubs[place] = Hub(*place)
+    return hubs[place]
 
 
 def subscribed(order: WatchOrder, *, sweeps: bool = False) -> Subscription:
-    """To be left when it is not wanted any more: a `with` does it."""
+    """Subscribes to the job of an order. Use it in a `with`, which ends the subscription."""
     name = sys.intern(order.job.name)
     only = "" if order.instance else name
-    hub = hub_of(order.connection)
+    hub = hub_of(order.connection, order.cluster)
     if sweeps and hub.sweeper is None:
         hub.sweeper = Sweeper(hub.hook)
     feed = hub.feed(
         FeedKey(order.api_version, order.job.kind, order.job.namespace, order.instance, only)
     )
-    subscription = Subscription(feed, name, order.job.uid)
-    feed.add(subscription, order.poll_interval)
-    return subscription
-
-
-def _may_restart(kind: JobKind, job: Mapping[str, Any]) -> bool:
-    """Whether containers of this job's pods may be started again in place. A TrainJob does not
-    say: its runtime does."""
-    spec = read_mapping(job.get("spec"))
-    if kind.replicas_key:
-        roles = read_mapping(spec.get(kind.replicas_key)).values()
-        policies = {read_text(read_mapping(role).get("restartPolicy")) for role in roles}
-    elif kind.template_key:
-        pod = read_mapping(read_mapping(spec.get(kind.template_key)).get("spec"))
-        policies = {read_text(pod.get("restartPolicy"))}
-    else:
-        return True
-    return not policies <= {"Never", "ExitCode"}
-
-
-def _condensed(state: JobState) -> JobState:
-    """Thousands of jobs say the same words, and count the same replicas."""
-    return state._replace(reason=sys.intern(state.reason), replicas=_shared(state.replicas))
-
-
-@functools.lru_cache(maxsize=1024)
-def _shared(replicas: tuple[ReplicaCount, ...]) -> tuple[ReplicaCount, ...]:
-    return tuple(each._replace(role=sys.intern(each.role)) for each in replicas)
+    return Subscription(feed, name, order.job.uid, order.poll_interval)

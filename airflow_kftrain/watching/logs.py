@@ -1,50 +1,71 @@
-"""What the pods write, in the task's log: as it is written where a worker waits, and in slices,
-once a minute and within a budget, where a triggerer does.
+"""Shows the logs of pods in the task's log: as they are written while a worker waits, once a minute
+and within a limit in a triggerer.
 
-Each line comes with its time, which says where to go on after a connection broke, a container
-restarted, or a slice ended. Best effort: a log that cannot be read is no reason to end anything.
+Each line comes with its time. So reading can continue after a broken connection, a restart of the
+container, or the end of a slice. Best effort: a log that cannot be read ends nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import contextvars
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
 
 from airflow_kftrain.errors import KfTrainError
+from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
 from airflow_kftrain.messages import WatchOrder
 from airflow_kftrain.monitoring.pods import PodState, read_pod
-from airflow_kftrain.monitoring.text import moment, one_line
+from airflow_kftrain.monitoring.text import last_lines, moment, one_line
 from airflow_kftrain.watching.feeds import Hub
+from airflow_kftrain.watching.masking import Mask, Tell
+from airflow_kftrain.watching.reading import TAIL_LINES, TAIL_SIZE, TIMED, second_of
 from airflow_kftrain.watching.streams import jittered
+
+_log = logging.getLogger(__name__)
 
 SLICE_SECONDS = 60.0
 LOOK_SECONDS = 3.0
-"""Between looks for pods whose log is not shown yet; longer once there are some."""
+"""Seconds between checks for new pods, until logs of some are shown; then less often."""
 
+_LONG_AGO = datetime.min.replace(tzinfo=timezone.utc)
 _TAKEN_OVER = timedelta(minutes=2)
 
 _DRAIN_SECONDS = 5.0
-"""How long lines are still taken after the job has ended."""
+"""How long lines are still read after the job has ended."""
 _STEADY_LOOK_SECONDS = 15.0
 _MOST_PODS = 32
 _LEAST_BYTES = 1024
 _LAST_BYTES = 64 * 1024
-_TIMED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?(.*)", re.S)
-
-Tell = Callable[[str], None]
 
 
 def is_taken_over(order: WatchOrder, now: datetime) -> bool:
-    """An order is carried out at once, unless a triggerer has died meanwhile."""
+    """Whether the order is older than usual: then another triggerer has died in the meantime."""
     return order.ordered is not None and now - order.ordered > _TAKEN_OVER
 
 
+class Line(NamedTuple):
+    """A line of a log. Lines of several pods can be sorted by their times."""
+
+    time: datetime
+    """The second."""
+    fraction: str
+    """Of the second, in nine digits."""
+    text: str
+
+    @property
+    def timed(self) -> str:
+        """As with `kubectl logs --timestamps`, but with milliseconds."""
+        second = self.time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{second}.{self.fraction[:3].ljust(3, '0')}Z {self.text}"
+
+
 class Cursor:
-    """Where the showing of a container's log stands."""
+    """How far the log of a container has been shown."""
 
     __slots__ = ("_last", "_same", "_skip", "since")
 
@@ -52,20 +73,20 @@ class Cursor:
         self.since = since
         self._last = ("", "")
         self._same = 0
-        """So many lines of that time were shown: times are not always different."""
+        """How many lines with the latest time were shown: lines may have the same time."""
         self._skip = 0
 
     def again(self) -> datetime | None:
-        """From when to read on; the server begins at a whole second, and what comes twice is passed
-        over."""
+        """The time from which to continue. The server starts at a whole second, so lines that were
+        shown already are skipped."""
         self._skip = self._same
         return self.since
 
-    def new(self, line: str) -> str | None:
-        """The line without its time; None if it was shown before."""
-        timed = _TIMED.match(line)
-        if timed is None:
-            return line
+    def new(self, line: str) -> Line | None:
+        """The line; None if it was shown already."""
+        timed = TIMED.match(line)
+        if timed is None:  # it belongs to the line before
+            return Line(self.since or _LONG_AGO, self._last[1], line)
         second, fraction, zone, text = timed.groups()
         key = (second, (fraction or "").ljust(9, "0"))
         if key < self._last:
@@ -75,46 +96,92 @@ class Cursor:
                 self._skip -= 1
                 return None
             self._same += 1
-            return text
+            return Line(second_of(second, zone), key[1], text)
         self._last, self._same, self._skip = key, 1, 0
-        self.since = datetime.fromisoformat(second + zone.replace("Z", "+00:00"))
-        return text
+        self.since = second_of(second, zone)
+        return Line(self.since, key[1], text)
+
+    def all_new(self, text: str) -> Iterator[Line]:
+        """Splits at newlines only: each is followed by a time. Other line breaks are text."""
+        for line in text.removesuffix("\n").split("\n") if text else ():
+            new = self.new(line)
+            if new is not None:
+                *_, drawn = new.text.rstrip().split("\r")  # a progress bar overwrites itself
+                yield new._replace(text=drawn)
 
 
 @contextlib.asynccontextmanager
-async def shown(hub: Hub, order: WatchOrder, tell: Tell, *, stream: bool) -> AsyncIterator[None]:
-    """Shows logs meanwhile, and at the end what is left."""
-    show = StreamedLogs(hub, order, tell) if stream else SlicedLogs(hub, order, tell)
-    task = asyncio.get_running_loop().create_task(show.run())
+async def shown(
+    hub: Hub, order: WatchOrder, tell: Tell, mask: Mask, *, stream: bool
+) -> AsyncIterator[LogShow]:
+    """Shows logs while the body runs, and what is left afterwards. `tell` masks what `mask`
+    knows."""
+    show = (StreamedLogs if stream else SlicedLogs)(hub, order, tell, mask)
+    task = asyncio.get_running_loop().create_task(_safely(show.run(), tell))
     try:
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(show.finish(), _DRAIN_SECONDS)
+        yield show
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(_safely(show.finish(), tell), _DRAIN_SECONDS)
     finally:
         task.cancel()
         for follower in show.streams:
             follower.cancel()
 
 
-class LogShow(ABC):
-    """Of one job."""
+async def _safely(work: Coroutine[Any, Any, None], tell: Tell) -> None:
+    """A bug of ours only stops showing logs."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # whatever it is
+        # The traceback goes to the log of the process: it means nothing to readers of the task's
+        # log.
+        contextvars.Context().run(_log.error, "The logs of pods are not shown", exc_info=error)
+        text = one_line(f"{type(error).__name__}: {error}")
+        tell(f"The pods' logs are no longer shown, a bug in airflow-kftrain: {text}")
 
-    def __init__(self, hub: Hub, order: WatchOrder, tell: Tell) -> None:
+
+async def read_rest(
+    hook: AsyncTrainingJobHook, namespace: str, pod: PodState, cursor: Cursor
+) -> str:
+    """The end of a log, without the lines that were shown already."""
+    try:
+        text = await hook.log(
+            namespace,
+            pod.name,
+            pod.container,
+            since=cursor.again(),
+            tail_lines=TAIL_LINES,
+            timestamps=True,
+        )
+    except KfTrainError:
+        return ""
+    new = "\n".join(line.text for line in cursor.all_new(text))
+    return "\n".join(last_lines(new, TAIL_LINES, TAIL_SIZE))
+
+
+class LogShow(ABC):
+    """Shows the logs of one job."""
+
+    def __init__(self, hub: Hub, order: WatchOrder, tell: Tell, mask: Mask) -> None:
         self._hub = hub
+        self._mask = mask
         self._order = order
         self._tell = tell
         self._cursors: dict[str, Cursor] = {}
         self._limit_told = False
         self._troubles: dict[str, str] = {}
-        """Why the logs of pods cannot be read, as it was told."""
+        """The reason why each pod's log cannot be read, as it was logged."""
         self.streams: list[asyncio.Task[None]] = []
-        """They end with what they follow, or are cancelled."""
+        """They end when their container ends, or when they are cancelled."""
 
     async def _pods(self) -> list[PodState]:
-        """Those whose main container has something to say."""
+        """The pods whose main container has written something."""
         order = self._order
         async with self._hub.log_turn:
+            if not await self._mask.learn(self._hub.hook):
+                return []
             raw = await self._hub.hook.pods(order.kind, order.job.namespace, order.job.name)
         pods = [read_pod(order.kind, pod) for pod in raw]
         wanted = [
@@ -130,24 +197,14 @@ class LogShow(ABC):
         return wanted[:_MOST_PODS]
 
     def _cursor(self, pod: PodState, since: datetime | None = None) -> Cursor:
-        """A pod that is made anew has the name of the old one."""
-        key = f"{pod.name} {pod.created}"
-        return self._cursors.setdefault(key, Cursor(since))
+        return self._cursors.setdefault(_key(pod), Cursor(since))
 
-    def _show(self, pod: PodState, cursor: Cursor, line: str) -> None:
-        text = cursor.new(line)
-        if text is not None:
-            prefix = f"[{pod.replica}] " if self._order.show_logs == "all" else ""
-            *_, drawn = text.rstrip().split("\r")  # a progress bar draws over itself
-            self._tell(f"{prefix}{drawn}")
-
-    def _show_all(self, pod: PodState, cursor: Cursor, text: str) -> None:
-        """Lines end where each has its time, and at nothing else that may be in them."""
-        for line in text.removesuffix("\n").split("\n") if text else ():
-            self._show(pod, cursor, line)
+    def read_on(self, pod: PodState) -> Cursor | None:
+        """How far the log of the pod was shown; None if nothing was."""
+        return self._cursors.get(_key(pod))
 
     def _cannot(self, pod: PodState, error: KfTrainError | None) -> None:
-        """Told once, as long as it is the same."""
+        """Logs the problem, but only once while it stays the same."""
         words = one_line(str(error)) if error else ""
         if words and words != self._troubles.get(pod.name):
             self._tell(f"[{pod.replica}] {words}")
@@ -155,27 +212,32 @@ class LogShow(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
 
     @abstractmethod
     async def finish(self) -> None:
-        """The job has ended."""
+        """Called when the job has ended."""
+
+
+def _key(pod: PodState) -> str:
+    """A recreated pod has the name of the old one, but another time of creation."""
+    return f"{pod.name} {pod.created}"
 
 
 class StreamedLogs(LogShow):
-    """On a worker that waits."""
+    """Used by a worker that waits."""
 
-    def __init__(self, hub: Hub, order: WatchOrder, tell: Tell) -> None:
-        super().__init__(hub, order, tell)
+    def __init__(self, hub: Hub, order: WatchOrder, tell: Tell, mask: Mask) -> None:
+        super().__init__(hub, order, tell, mask)
         self._of_pods: dict[str, asyncio.Task[None]] = {}
         self._read: set[tuple[object, ...]] = set()
 
     async def run(self) -> None:
         while True:
             await self._look()
-            self.streams = [task for task in self.streams if not task.done()]
+            self._drop_ended()
             if self.streams:
-                # A stream that ends asks for a look: its container may be started again.
+                # When a stream ends, look again: its container may have restarted.
                 await asyncio.wait(
                     self.streams,
                     timeout=_STEADY_LOOK_SECONDS,
@@ -183,6 +245,13 @@ class StreamedLogs(LogShow):
                 )
             in_vain = any(self._troubles.values())
             await asyncio.sleep(_STEADY_LOOK_SECONDS if in_vain else LOOK_SECONDS)
+
+    def _drop_ended(self) -> None:
+        """Raises the exception of a stream that failed."""
+        ended = [task for task in self.streams if task.done()]
+        self.streams = [task for task in self.streams if not task.done()]
+        for task in ended:
+            task.result()
 
     async def _look(self) -> None:
         with contextlib.suppress(KfTrainError):
@@ -192,8 +261,8 @@ class StreamedLogs(LogShow):
                     await self._follow(pod)
 
     async def _follow(self, pod: PodState) -> None:
-        """A stream ends with its container, and another one is opened for the next. What ended
-        before there was a stream is read as it is."""
+        """A stream ends with its container; then another one is opened for the next. The log of a
+        container that ended before there was a stream is read as a whole."""
         run = (pod.name, pod.created, len(pod.ends), pod.ends[:1])
         if pod.runs:
             task = asyncio.get_running_loop().create_task(self._stream(pod))
@@ -222,10 +291,17 @@ class StreamedLogs(LogShow):
                 self._cannot(pod, error)
 
     async def finish(self) -> None:
-        """What is under way, and what ended too soon for a stream."""
+        """Shows what is still being read, and the logs of containers that ended too soon for a
+        stream."""
         if self.streams:
             await asyncio.wait(self.streams, timeout=_DRAIN_SECONDS / 2)
+        self._drop_ended()
         await self._look()
+
+    def _show(self, pod: PodState, cursor: Cursor, text: str) -> None:
+        prefix = f"[{pod.replica}] " if self._order.show_logs == "all" else ""
+        for line in cursor.all_new(text):
+            self._tell(f"{prefix}{line.text}")
 
     async def _rest_of(self, pod: PodState) -> None:
         cursor = self._cursor(pod)
@@ -238,14 +314,23 @@ class StreamedLogs(LogShow):
                 limit_bytes=_LAST_BYTES,
                 timestamps=True,
             )
-            self._show_all(pod, cursor, text)
+            self._show(pod, cursor, text)
+
+
+class _Slice(NamedTuple):
+    """The new lines of a pod's log."""
+
+    replica: str
+    lines: Sequence[Line] = ()
+    omitted: str = ""
+    """A line that says what is left out."""
 
 
 class SlicedLogs(LogShow):
-    """In a triggerer: a call a pod each minute."""
+    """Used in a triggerer: one call per pod and minute."""
 
-    def __init__(self, hub: Hub, order: WatchOrder, tell: Tell) -> None:
-        super().__init__(hub, order, tell)
+    def __init__(self, hub: Hub, order: WatchOrder, tell: Tell, mask: Mask) -> None:
+        super().__init__(hub, order, tell, mask)
         began = datetime.now(timezone.utc)
         taken_over = is_taken_over(order, began)
         self._from = began - timedelta(seconds=SLICE_SECONDS) if taken_over else None
@@ -253,23 +338,37 @@ class SlicedLogs(LogShow):
     async def run(self) -> None:
         if self._from is not None:
             self._tell(
-                f"Another triggerer has taken over: the pods' logs go on from {moment(self._from)}."
+                "Another triggerer has taken over: the pods' logs continue from "
+                f"{moment(self._from)}."
             )
         while True:
             await asyncio.sleep(jittered(SLICE_SECONDS))
             await self._look()
 
     async def finish(self) -> None:
-        """The outcome has the end of the leader's log."""
+        """Does nothing: the outcome contains the end of the leader's log that was not shown."""
 
     async def _look(self) -> None:
+        """Shows the new lines of all pods in the order of their times."""
         with contextlib.suppress(KfTrainError):
             pods = await self._pods()
             share = max(self._order.bytes_a_minute // max(len(pods), 1), _LEAST_BYTES)
-            for pod in pods:
-                await self._slice(pod, share)
+            slices: list[_Slice] = []
+            try:
+                for pod in pods:
+                    slices.append(await self._slice(pod, share))
+            finally:  # the job may end meanwhile, and no line is read twice
+                self._tell_in_order(slices)
 
-    async def _slice(self, pod: PodState, share: int) -> None:
+    def _tell_in_order(self, slices: Sequence[_Slice]) -> None:
+        lines = [(line, each.replica) for each in slices for line in each.lines]
+        for line, replica in sorted(lines, key=lambda item: item[0][:2]):
+            self._tell(f"[{replica}] {line.timed}")
+        for each in slices:
+            if each.omitted:
+                self._tell(f"[{each.replica}] {each.omitted}")
+
+    async def _slice(self, pod: PodState, share: int) -> _Slice:
         cursor = self._cursor(pod, self._from)
         began = datetime.now(timezone.utc)
         try:
@@ -284,12 +383,11 @@ class SlicedLogs(LogShow):
                 )
         except KfTrainError as error:
             self._cannot(pod, error)
-            return
+            return _Slice(pod.replica)
         self._cannot(pod, None)
-        self._show_all(pod, cursor, text)
-        if len(text.encode()) >= share:
-            cursor.since = began
-            self._tell(
-                f"[{pod.replica}] ... the rest up to {moment(began)} is left out "
-                "(Logs.bytes_a_minute)."
-            )
+        if len(text.encode()) < share:
+            return _Slice(pod.replica, list(cursor.all_new(text)))
+        lines = list(cursor.all_new(f"{text}..."))
+        cursor.since = began
+        omitted = f"... the rest up to {moment(began)} is omitted (Logs.bytes_a_minute)."
+        return _Slice(pod.replica, lines, omitted)

@@ -1,24 +1,20 @@
-"""The pods of all jobs of a feed that are in trouble: those that are neither running nor done, by a
-watch, and those that run and crash again and again, by a look now and then.
-"""
+"""The pods in trouble of all jobs of a feed. A watch finds those that are neither running nor done;
+a list, now and then, finds those that keep crashing in place."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from airflow_kftrain.errors import KfTrainError
 from airflow_kftrain.job_state import Phase, read_mapping, read_text
 from airflow_kftrain.monitoring.failures import Failure
 from airflow_kftrain.monitoring.pods import PodState, read_pod
 from airflow_kftrain.watching.memory import Memory
-from airflow_kftrain.watching.reading import read_tail
-from airflow_kftrain.watching.streams import jittered
-
-if TYPE_CHECKING:
-    from airflow_kftrain.watching.feeds import Feed
+from airflow_kftrain.watching.store import JobStore
+from airflow_kftrain.watching.streams import Source, jittered
 
 _log = logging.getLogger(__name__)
 
@@ -26,16 +22,25 @@ TROUBLED = "status.phase!=Running,status.phase!=Succeeded"
 RUNNING = "status.phase=Running"
 
 LOOK_SECONDS = 30.0
-"""Between looks for crash loops; the pause before a restart doubles from 10 seconds, so that the
+"""Seconds between lists of crash loops. The pause before a restart doubles from 10 seconds, so the
 crashes that count are far apart."""
 
 
-class PodBook:
-    """The sink of the stream of pods."""
+class PodStore:
+    """Takes what the stream of pods delivers."""
 
-    def __init__(self, feed: Feed, job_label: str) -> None:
-        self._feed = feed
+    def __init__(
+        self,
+        jobs: JobStore,
+        job_label: str,
+        running: Source,
+        want_log: Callable[[Memory, PodState, Failure], None],
+    ) -> None:
+        self._jobs = jobs
         self._job_label = job_label
+        self._running = running
+        self._want_log = want_log
+        """Called to keep the end of the log of a failed pod."""
         self._troubled: dict[str, dict[str, PodState]] = {}
         self._crashing: dict[str, dict[str, PodState]] = {}
         self._memories: dict[str, Memory] = {}
@@ -47,18 +52,18 @@ class PodBook:
         return list(found.values())
 
     def memory_of(self, job: str) -> Memory:
-        """Empty where nothing has happened; it fills up as long as somebody waits for the job."""
+        """Empty if nothing has happened. It is filled only while somebody waits for the job."""
         return self._memories.get(job) or Memory()
 
     def forget(self, job: str) -> None:
-        """Nobody waits for it any more."""
+        """Called when nobody waits for the job any more."""
         self._memories.pop(job, None)
         self._crashing.pop(job, None)
-        entry = self._feed.entries.get(job)
+        entry = self._jobs.entries.get(job)
         if entry is None or entry.state.phase.is_final:
             self._troubled.pop(job, None)
 
-    # ----- what the stream tells
+    # ----- from the stream
 
     def begin(self) -> None:
         self._listed = set()
@@ -66,8 +71,8 @@ class PodBook:
     def put(self, item: Mapping[str, Any]) -> None:
         job, state = self._read(item)
         self._listed.add((job, state.name))
-        entry = self._feed.entries.get(job)
-        if job not in self._feed.subscriptions and entry and entry.state.phase.is_final:
+        entry = self._jobs.entries.get(job)
+        if job not in self._jobs.waiters and entry and entry.state.phase.is_final:
             return
         pods = self._troubled.setdefault(job, {})
         if pods.get(state.name) != state:
@@ -75,7 +80,7 @@ class PodBook:
             self._notice(job, state)
 
     def drop(self, item: Mapping[str, Any]) -> None:
-        """It runs now, or is gone: as it was last."""
+        """The pod has left the selection: it runs now, or is gone. `item` is its last state."""
         job, state = self._read(item)
         if self._remove(job, state.name):
             self._notice(job, state)
@@ -84,15 +89,15 @@ class PodBook:
         there = [(job, name) for job, pods in self._troubled.items() for name in pods]
         for job, name in there:
             if (job, name) not in self._listed and self._remove(job, name):
-                self._feed.wake(job)
+                self._jobs.wake(job)
         self._listed = set()
 
     def changed(self) -> None:
-        self._feed.changed()
+        self._jobs.changed()
 
     def _read(self, item: Mapping[str, Any]) -> tuple[str, PodState]:
         labels = read_mapping(read_mapping(item.get("metadata")).get("labels"))
-        return read_text(labels.get(self._job_label)), read_pod(self._feed.kind, item)
+        return read_text(labels.get(self._job_label)), read_pod(self._jobs.kind, item)
 
     def _remove(self, job: str, name: str) -> bool:
         pods = self._troubled.get(job, {})
@@ -102,53 +107,47 @@ class PodBook:
         return known is not None
 
     def _notice(self, job: str, pod: PodState) -> None:
-        """Somebody who waits for the job hears of it, and of a failure something is kept."""
-        for subscription in self._feed.subscriptions.get(job, ()):
-            subscription.pods_changed = True
-            subscription.wake()
-        if job in self._feed.subscriptions and (pod.ends or pod.disruption):
+        """Wakes everybody who waits for the job, and remembers a failed pod."""
+        for waiter in self._jobs.waiters.get(job, ()):
+            waiter.pods_changed = True
+            waiter.wake()
+        if job in self._jobs.waiters and (pod.ends or pod.disruption):
             memory = self._memories.setdefault(job, Memory())
             failure = memory.keep(pod)
             if failure is not None:
-                self._feed.hub.start(self._keep_log(memory, pod, failure))
-
-    async def _keep_log(self, memory: Memory, pod: PodState, failure: Failure) -> None:
-        """At once: a pod that has failed may soon be gone, its log with it."""
-        hub = self._feed.hub
-        async with hub.log_turn:
-            text = await read_tail(hub.hook, self._feed.key.namespace, pod, failure)
-        memory.logs[pod.name] = text
+                self._want_log(memory, pod, failure)
 
     # ----- crash loops
 
     async def look_for_crashes(self) -> None:
-        """A container that restarts in place leaves its pod Running, where no selector finds it."""
+        """Looks for containers that restart in place: their pods stay Running, where no selector
+        finds them."""
         pause = LOOK_SECONDS
         while True:
             await asyncio.sleep(jittered(pause))
-            wanted = {name for name in self._feed.subscriptions if self._may_crash(name)}
+            wanted = {name for name in self._jobs.waiters if self._may_crash(name)}
             if not wanted:
                 continue
             try:
                 seen = await self._look(wanted)
             except KfTrainError:
-                continue  # the streams say what there is to be said
+                continue  # the streams report the problem
             except Exception:  # noqa: BLE001
-                # The streams would go on without it, and without a feed that ends them.
-                _log.exception("Crashes are not looked for, a fault of airflow-kftrain")
+                # Otherwise the streams would continue without this check, and nobody would notice.
+                _log.exception("Cannot check for crashes, a bug in airflow-kftrain")
                 continue
-            # A list of many pages is not worth so many of them.
+            # A list of many pages is too expensive to repeat as often.
             pause = LOOK_SECONDS * max(1.0, seen / 500)
 
     def _may_crash(self, job: str) -> bool:
-        entry = self._feed.entries.get(job)
+        entry = self._jobs.entries.get(job)
         if entry is None or not entry.restarts:
             return False
         return entry.state.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
 
     async def _look(self, wanted: set[str]) -> int:
-        """How many pods there were."""
-        _, items = await self._feed.running_pods.snapshot()
+        """Returns how many pods were listed."""
+        _, items = await self._running.snapshot()
         found: dict[str, dict[str, PodState]] = {}
         seen = 0
         async for item in items:
@@ -162,6 +161,6 @@ class PodBook:
                 if before.get(name) != state:
                     self._notice(job, state)
             if before and job not in found:
-                self._feed.wake(job)
+                self._jobs.wake(job)
         self._crashing = found
         return seen

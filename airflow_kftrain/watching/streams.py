@@ -1,13 +1,13 @@
-"""Follows one selection of objects for as long as it is let: list, watch, and go on after trouble.
+"""Follows one selection of objects until it is cancelled: lists it, watches it, and recovers from
+errors.
 
-list in pages -> watch from its version -> watch ends -> watch on from the last version told
-                                        -> 410       -> list anew
-                                        -> forbidden -> list now and then instead
-                                        -> trouble   -> again, later each time, with chance in it
+list in pages -> watch from its version -> the watch ends -> watch from the last version seen
+                                        -> 410           -> list again
+                                        -> forbidden     -> list now and then instead
+                                        -> other errors  -> try again, with growing random pauses
 
-Only a watch that holds ends the trouble: a list that succeeds between two watches that fail would
-else be asked for every second. What becomes of the objects is for its sink to say. A stream ends
-only when it is cancelled.
+The pauses become short again only after a watch that lasts: otherwise, if every list succeeds and
+every watch fails, there would be a list every second. The sink decides what happens to the objects.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from airflow_kftrain.job_state import read_mapping, read_text
 _log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 150.0
-"""A connection that died in silence is noticed after so long."""
+"""How long a watch lasts: a connection that has died silently is noticed after that time."""
 LIST_AGAIN_SECONDS = 600.0
-"""A watch may miss something: the whole is looked at again."""
+"""How often everything is listed again, in case a watch has missed something."""
 TOLD_AFTER_SECONDS = 10.0
-"""Trouble that passes sooner is nobody's concern."""
+"""An error that passes sooner is not reported."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _HELD_SECONDS = 5.0
-"""A watch that lasts so long works."""
+"""A watch that lasts this long works."""
 _LONGEST_ASKED = LIST_AGAIN_SECONDS
-"""A server may say when to come back, but not that nobody shall ever look again."""
+"""A server may ask for a longer pause, but not for one that never ends."""
 _SHUT_PAUSE = 300.0
-"""Until a right that is missing is asked for again."""
+"""How long to wait before asking again for a missing permission."""
 _SLICE_SECONDS = 0.005
-"""Objects are taken for so long at a stretch, then the event loop has its turn."""
+"""How long objects are processed before the event loop gets a turn."""
 
 
 class Sink(Protocol):
-    """What takes the objects. A list is told as begin, put..., complete."""
+    """Receives the objects. A list arrives as begin, put..., complete."""
 
     def begin(self) -> None: ...
 
     def put(self, item: Mapping[str, Any]) -> None: ...
 
     def drop(self, item: Mapping[str, Any]) -> None:
-        """It left the selection; as it was last."""
+        """The object has left the selection; `item` is its last state."""
 
     def complete(self) -> None:
-        """What was not put since `begin` is not there."""
+        """Objects that were not put since `begin` no longer exist."""
 
     def changed(self) -> None:
-        """The stream's `problem` or `polls` is another one."""
+        """`problem` or `polls` of the stream has changed."""
 
 
 class Source(Protocol):
@@ -65,15 +65,18 @@ class Source(Protocol):
 
     def watch(self, version: str, seconds: float) -> AsyncIterator[tuple[str, dict[str, Any]]]: ...
 
+    def broke(self, error: ClusterError) -> None:
+        """A watch has failed."""
+
 
 class Problem(NamedTuple):
-    """Why a stream brings nothing now."""
+    """Why a stream delivers nothing at the moment."""
 
     error: KfTrainError
     since: float
-    """By the clock of the loop."""
+    """By the clock of the event loop."""
     is_final: bool
-    """It will not pass by itself: nobody should wait for it."""
+    """Whether it cannot pass by itself, so that waiting is useless."""
 
 
 class Stream:
@@ -82,24 +85,24 @@ class Stream:
         self._sink = sink
         self._poll_seconds = poll_seconds
         self._version = ""
-        """The last that was told."""
+        """The last version that was seen."""
         self._failures = 0
         self._failing_since: float | None = None
         self._slice_began = 0.0
         self.synced = False
-        """The whole selection has been listed at least once."""
+        """Whether the whole selection has been listed at least once."""
         self.problem: Problem | None = None
         self.polls: ClusterError | None = None
         """Why it lists now and then instead of watching."""
 
     @property
     def is_shut(self) -> bool:
-        """It brings nothing until something is mended."""
+        """Whether it delivers nothing until somebody fixes the problem."""
         return self.problem is not None and self.problem.is_final
 
     @property
     def shut(self) -> KfTrainError | None:
-        """What has to be mended before it can watch."""
+        """What has to be fixed before it can watch."""
         if self.problem is not None and self.is_shut:
             return self.problem.error
         return self.polls
@@ -113,12 +116,12 @@ class Stream:
             except KfTrainError as error:
                 await asyncio.sleep(self._fail(error))
             except Exception as error:  # noqa: BLE001  # a stream that dies hangs all its tasks
-                doing = "follow the jobs"
+                doing = "watch the jobs"
                 wrapped = ClusterError(doing, f"{type(error).__name__} in airflow-kftrain: {error}")
                 await asyncio.sleep(self._fail(wrapped))
 
     async def _from_a_list(self) -> None:
-        """List, and watch until it is time to list again."""
+        """Lists, and watches until it is time to list again."""
         now = asyncio.get_running_loop().time
         await self._list()
         again = now() + jittered(LIST_AGAIN_SECONDS)
@@ -129,16 +132,19 @@ class Stream:
                 await self._watch()
                 broken = False
                 pause = 0.0 if now() - began > _HELD_SECONDS else self._pause()
-            except Expired:
+            except Expired as error:
+                self._source.broke(error)
                 raise
             except ClusterError as error:
+                self._source.broke(error)
                 if not error.retryable:
                     self._polls(error)
                     self._failures = 0
                     await asyncio.sleep(jittered(self._poll_seconds()))
                     return
-                # Once it may go on where it stood. Who is away for longer may have forgotten that,
-                # or be another server.
+                # After the first error it may continue from the same version. If the server is away
+                # for longer, it may have forgotten that version, or another server may have taken
+                # its place.
                 if broken:
                     raise
                 broken, pause = True, max(_asked(error), self._pause())
@@ -157,8 +163,7 @@ class Stream:
             self._sink.changed()
 
     async def _watch(self) -> None:
-        now = asyncio.get_running_loop().time
-        began = now()
+        timer = asyncio.get_running_loop().call_later(_HELD_SECONDS, self._holds)
         events = self._source.watch(self._version, jittered(WATCH_SECONDS))
         try:
             async for kind, item in events:
@@ -171,20 +176,19 @@ class Stream:
                 self._answers()
                 await self._breathe()
         finally:
-            if now() - began > _HELD_SECONDS:
-                self._failures = 0
+            timer.cancel()
             await events.aclose()  # type: ignore[attr-defined]  # all our sources are generators
 
     def _take(self, take: Callable[[Mapping[str, Any]], None], item: Mapping[str, Any]) -> None:
-        """One that cannot be taken must not keep the others from being seen."""
+        """An object that cannot be processed must not block the others."""
         try:
             take(item)
         except Exception:  # noqa: BLE001  # whatever it is
             name = read_text(read_mapping(item.get("metadata")).get("name"))
-            _log.exception("%s is passed over, a fault of airflow-kftrain", name)
+            _log.exception("%s is skipped, a bug in airflow-kftrain", name)
 
     async def _breathe(self) -> None:
-        """What is read from a buffer does not wait by itself."""
+        """Reading from a buffer never yields to the event loop, so this does."""
         now = asyncio.get_running_loop().time
         if now() - self._slice_began > _SLICE_SECONDS:
             await asyncio.sleep(0)
@@ -196,13 +200,20 @@ class Stream:
             self.problem = None
             self._sink.changed()
 
+    def _holds(self) -> None:
+        """Called when the watch has lasted long enough."""
+        self._failures = 0
+        if self.polls is not None:
+            self.polls = None
+            self._sink.changed()
+
     def _polls(self, error: ClusterError) -> None:
         if self.polls is None:
             self.polls = error
             self._sink.changed()
 
     def _fail(self, error: KfTrainError) -> float:
-        """Remembers the trouble; seconds until the next try."""
+        """Remembers the error. Returns the seconds until the next attempt."""
         now = asyncio.get_running_loop().time()
         final = not error.retryable
         if self._failing_since is None:
@@ -215,17 +226,18 @@ class Stream:
         return jittered(_SHUT_PAUSE) if final else max(asked, self._pause())
 
     def _pause(self) -> float:
-        """Longer each time, until a watch holds."""
+        """Grows each time, until a watch lasts."""
         self._failures += 1
         return jittered(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10)))
 
 
 def _asked(error: KfTrainError) -> float:
-    """Seconds for which the server wants to be left alone, and never less."""
+    """The pause in seconds that the server has asked for, or slightly more."""
     seconds = min(getattr(error, "retry_after", None) or 0.0, _LONGEST_ASKED)
     return seconds * random.uniform(1.0, 1.25)
 
 
 def jittered(seconds: float) -> float:
-    """Triggerers that lost their server in one moment shall not come back in one."""
+    """Keeps triggerers that lost their server at the same moment from coming back at the same
+    moment."""
     return seconds * random.uniform(0.75, 1.25)

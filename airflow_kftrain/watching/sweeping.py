@@ -1,9 +1,9 @@
-"""Deletes jobs that nobody looks after any more: the last resort, behind on_kill and retries.
+"""Deletes orphans: the last resort, after on_kill and retries.
 
-A feed tells of each living job that nobody in this process waits for. Nearly all of them are
-watched by other triggerers or wait on workers, so each is looked at in its turn and slowly: the
-state of its task is asked, and only a task that has ended, or is there no more, makes it an orphan.
-Any doubt leaves it. Several triggerers may sweep the same jobs.
+A feed reports each unfinished job that nobody in this process waits for. Other triggerers or
+workers watch nearly all of them. So they are checked slowly, one after the other: the sweeper reads
+the state of the task, and only if the task has ended or no longer exists, the job is an orphan. In
+doubt it stays. Several triggerers may sweep the same jobs.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from airflow_kftrain.watching.ending import delete_if, may_pass
 _log = logging.getLogger(__name__)
 
 GRACE = timedelta(minutes=2)
-"""So young a job may not be watched yet."""
+"""A younger job may not be watched yet."""
 PAUSE = 10.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _LOOK_UP_SECONDS = 30.0
 
-LookUp = Callable[[str, str, str, int], Awaitable[TaskState]]
-"""Takes dag, run, task and map index, as airflow_compat.task_state does."""
+LookUp = Callable[[str, str, str, int, bool], Awaitable[TaskState]]
+"""Has the parameters of airflow_compat.task_state."""
 
 _GONE = TaskState(exists=False)
 
 
 class Suspect(NamedTuple):
-    """A living job, for which nobody waits here."""
+    """An unfinished job that nobody waits for here."""
 
     api_version: str
     kind: str
@@ -53,13 +53,13 @@ class Suspect(NamedTuple):
 
     @property
     def place(self) -> tuple[JobKind, str, str]:
-        """As hooks want it."""
+        """The job, as the arguments of a hook."""
         return find_kind(self.api_version, self.kind), self.namespace, self.name
 
 
 class Sweeper:
-    """Of one connection, in one event loop: a triggerer's, since every worker that swept, too,
-    would multiply the questions."""
+    """Sweeps over one connection, in one event loop. Only triggerers have one: if each worker swept
+    too, there would be many more calls."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class Sweeper:
         self._waiting: set[Suspect] = set()
         self._looking = False
         self._work: asyncio.Task[None] | None = None
-        """Held, since a task that nobody holds may vanish."""
+        """A reference, since asyncio keeps none."""
         self._has_told = False
 
     def consider(
         self, kind: JobKind, namespace: str, name: str, state: JobState, *, soon: bool = False
     ) -> None:
-        """Takes note of a job for which nobody waits here. `soon`: until now somebody did."""
+        """Remembers a job that nobody waits for here. `soon`: until now somebody waited for it."""
         suspect = Suspect(kind.api_version, kind.kind, namespace, name)
-        if state.phase.is_final or suspect in self._waiting or not self._is_configured(suspect):
+        if state.phase.is_final or suspect in self._waiting:
             return
         self._waiting.add(suspect)
         now = datetime.now(timezone.utc)
@@ -93,7 +93,7 @@ class Sweeper:
         asyncio.get_running_loop().call_later(max(grace, 0.0), self._line_up, suspect, soon)
 
     def forget(self, kind: JobKind, namespace: str, name: str) -> None:
-        """Somebody waits for it here."""
+        """Called when somebody waits for the job here."""
         self._waiting.discard(Suspect(kind.api_version, kind.kind, namespace, name))
 
     def _line_up(self, suspect: Suspect, soon: bool) -> None:
@@ -106,13 +106,13 @@ class Sweeper:
 
     def _plan(self) -> None:
         loop = asyncio.get_running_loop()
-        # No task that sleeps: the end of the loop would find it pending.
+        # Not a sleeping task: it would be pending when the loop ends.
         loop.call_later(self._pause * random.uniform(0.75, 1.25), self._begin)
         self._looking = True
 
     def _begin(self) -> None:
-        """Its lines belong into the triggerer's log, not into that of the task whose trigger
-        happened to come by."""
+        """Log lines go to the triggerer's log, not to that of the task whose trigger runs at this
+        moment."""
         loop = asyncio.get_running_loop()
         self._work = contextvars.Context().run(loop.create_task, self._look_at_next())
 
@@ -131,7 +131,7 @@ class Sweeper:
             self._looking = False
 
     async def _look(self, suspect: Suspect) -> bool:
-        """Whether it has to be looked at again, since somebody could not be asked."""
+        """Returns whether to check the job again, because the cluster or Airflow did not answer."""
         try:
             return await self._look_closely(suspect)
         except ClusterError as error:
@@ -141,20 +141,30 @@ class Sweeper:
             _log.warning("Cannot sweep %s: %s", suspect, error)
             return False
         except Exception as error:  # noqa: BLE001  # whatever it is, nothing is known
-            _log.warning("%s may be an orphan, but Airflow does not say: %s", suspect, error)
+            _log.warning(
+                "%s may be an orphan, but the state of its task cannot be read: %s", suspect, error
+            )
             return True
 
     async def _look_closely(self, suspect: Suspect) -> bool:
+        if self._has_told and not instance_is_configured():
+            return False
         kind, *_ = suspect.place
         job = await self._hook.get(*suspect.place)
         claim = read_claim(job)
         if job is None or claim.owner.instance != airflow_instance():
             return False
-        if not is_orphan(claim, read_state(kind, job), _GONE):
+        if not is_orphan(claim, read_state(kind, job), _GONE) or not self._is_configured(suspect):
             return False
         owner = claim.owner
         task = await asyncio.wait_for(
-            self._look_up(owner.dag_id, owner.run_id, owner.task_id, owner.map_index),
+            self._look_up(
+                owner.dag_id,
+                owner.run_id,
+                owner.task_id,
+                owner.map_index,
+                bool(owner.region_id),
+            ),
             _LOOK_UP_SECONDS,
         )
         if await sweep(self._hook, suspect, owner, task):
@@ -162,14 +172,15 @@ class Sweeper:
         return False
 
     def _is_configured(self, suspect: Suspect) -> bool:
-        """Asked anew each time, but told once."""
+        """Checked each time, but logged once, and only for a job that still exists without anybody
+        who waits for it: a trigger leaves its job a moment before the worker deletes it."""
         if instance_is_configured():
             return True
         if not self._has_told:
             self._has_told = True
             _log.warning(
-                "%s has nobody here who waits for it. Whether it is an orphan cannot be found out, "
-                "since this Airflow has no name of its own: configure [kftrain] instance.",
+                "No task here waits for %s. It may be an orphan, but this cannot be checked, since "
+                "this Airflow has no name of its own: configure [kftrain] instance.",
                 suspect,
             )
         return False
@@ -178,8 +189,8 @@ class Sweeper:
 async def sweep(
     hook: AsyncTrainingJobHook, suspect: Suspect, owner: Owner, task: TaskState
 ) -> bool:
-    """Deletes a job if it is an orphan still, its task being in this state; whether it did. Raises
-    ClusterError."""
+    """Deletes a job if it is still an orphan, given the state of its task. Returns whether it was
+    deleted. Raises ClusterError."""
 
     def is_still(claim: Claim, state: JobState) -> bool:
         return claim.owner == owner and is_orphan(claim, state, task)
@@ -190,4 +201,8 @@ async def sweep(
 def about_task(owner: Owner, task: TaskState) -> str:
     index = "" if owner.map_index < 0 else f"[{owner.map_index}]"
     what = f"task {owner.task_id}{index} of DAG {owner.dag_id}, run {owner.run_id},"
-    return f"{what} is {task.state or 'without a state'}" if task.exists else f"{what} is gone"
+    return (
+        f"{what} is {task.state or 'without a state'}"
+        if task.exists
+        else f"{what} no longer exists"
+    )

@@ -1,8 +1,8 @@
-"""Watches one job to its end, for a trigger, for a worker that waits, for a sensor: one engine.
+"""Watches one job until it ends. Triggers, waiting workers and sensors all use it.
 
-Look at the state -> tell what is news -> decide -> wait for a change or for the next limit. Nothing
-is polled: the shared feed wakes us. A verdict of ours on a living job is checked against the
-cluster before it counts.
+Read the state -> log what has changed -> decide -> wait for a change or for the next limit. Nothing
+is polled: the shared feed wakes us. Before a decision of ours ends a job, it is checked against the
+cluster.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from datetime import datetime, timezone
 from math import inf
 
+from airflow_kftrain import stats
 from airflow_kftrain.errors import (
     BadConnection,
     ClusterError,
@@ -21,27 +22,35 @@ from airflow_kftrain.errors import (
     Refused,
     Unreachable,
 )
-from airflow_kftrain.job_state import GONE, JobState, Phase, read_mapping, read_state
+from airflow_kftrain.job_state import GONE, JobState, Phase, Reported, read_mapping, read_state
 from airflow_kftrain.messages import Outcome, WatchOrder
 from airflow_kftrain.monitoring.decisions import Decision, Verdict, judge
 from airflow_kftrain.monitoring.failures import Fault
 from airflow_kftrain.monitoring.pods import PodState
-from airflow_kftrain.monitoring.report import write_report
+from airflow_kftrain.monitoring.progress import Progress
+from airflow_kftrain.monitoring.report import without_quoted, write_report
 from airflow_kftrain.monitoring.text import one_line
-from airflow_kftrain.watching.course import Course, unreachable_for_too_long
+from airflow_kftrain.watching.course import SILENT, Course, unreachable_for_too_long
+from airflow_kftrain.watching.display import Display, Store, replicas
 from airflow_kftrain.watching.evidence import Evidence
-from airflow_kftrain.watching.feeds import subscribed
-from airflow_kftrain.watching.logs import Tell, shown
-from airflow_kftrain.watching.subscription import Subscription
+from airflow_kftrain.watching.feeds import Subscription, subscribed
+from airflow_kftrain.watching.leader_log import LeaderLog
+from airflow_kftrain.watching.logs import LogShow, shown
+from airflow_kftrain.watching.masking import Mask, Tell, mask_for
+from airflow_kftrain.watching.moves import follow, located
 from airflow_kftrain.watching.survey import PodsKnown, Survey
+from airflow_kftrain.watching.system_retries import disruption, paused, told_earlier
 
 LONGEST_FORBIDDEN = 120.0
-"""Seconds for which a job may not be read before that ends the wait, and the job: API servers that
-start forbid everything until they know their rules, people who change rules err, and a store of
-secrets may be away. But a triggerer that never had the connection should not be waited for."""
+"""Seconds for which reading the job may be forbidden before the wait ends, and the job with it. An
+API server that starts forbids everything until it has loaded its rules, people who change rules
+make mistakes, and a secrets backend may be away. But it is useless to wait for a connection that
+the triggerer never had."""
 LONGEST_AWAY = 3600.0
-"""Seconds after which nobody waits any longer for a cluster that does not answer."""
+"""Seconds after which the wait for a cluster that does not answer ends."""
 
+_NO_PROGRESS = Progress()
+"""Shared by all watches that show none: there may be thousands."""
 _ASK_AGAIN = 10.0
 _LONGEST_WAIT = 3600.0
 _CHECK_PATIENCE = 10.0
@@ -52,30 +61,50 @@ async def watch_job(
     *,
     tell: Tell,
     pods_known: PodsKnown | None = None,
+    store: Store | None = None,
+    live: bool = False,
     follow_logs: bool = False,
     sweeps: bool = False,
 ) -> Outcome:
-    """How the job ended. Raises nothing but CancelledError.
+    """Returns how the job ended. Raises only CancelledError.
 
-    `tell` writes to the task's log; `follow_logs` shows there what the pods write, too. `sweeps`:
-    this process looks after jobs that nobody waits for, as triggerers do.
+    `tell` writes to the task's log; with `follow_logs` the logs of pods are shown there as they are
+    written. `store` writes the XCom `kftrain`: at the end, and with `live` also before. `sweeps`:
+    this process also looks after jobs that nobody waits for, as triggerers do.
     """
     try:
         if not order.job.name or not order.job.namespace:
             raise InvalidSpec("", "the order to watch a job cannot be read: it names no job")
+        order = await located(order)
         course = Course(order, order.kind)
+        mask = mask_for(order)
+        tell = mask.telling(tell)
         with subscribed(order, sweeps=sweeps) as subscription:
-            watch = _Watch(course, subscription, tell, pods_known)
-            if order.show_logs == "off":
-                return await watch.outcome(await watch.decision())
-            async with shown(subscription.feed.hub, order, tell, stream=follow_logs):
-                decision = await watch.decision()
-            return await watch.outcome(decision)
+            display = Display(store) if store and (live or order.progress) else None
+            in_gauge = sweeps and bool(order.owner)
+            with _Watch(course, subscription, tell, mask, pods_known, display, in_gauge) as watch:
+                if order.show_logs == "off":
+                    outcome = await watch.outcome(await watch.decision(), store)
+                else:
+                    hub = subscription.feed.hub
+                    async with shown(hub, order, tell, mask, stream=follow_logs) as show:
+                        decision = await watch.decision()
+                    outcome = await watch.outcome(decision, store, show)
+        return await paused(order, _counted(order, outcome), tell)
     except KfTrainError as error:
-        return _failed(error)
+        return _counted(order, _failed(error))
     except Exception as error:  # noqa: BLE001  # whatever it is, the task must not hang
         text = one_line(f"{type(error).__name__}: {error}")
-        return _failed(ClusterError("watch the job", f"{text}, a fault of airflow-kftrain"))
+        failed = _failed(ClusterError("watch the job", f"{text}, a bug in airflow-kftrain"))
+        return _counted(order, failed)
+
+
+def _counted(order: WatchOrder, outcome: Outcome) -> Outcome:
+    """The job of a sensor is counted by the task that has submitted it."""
+    if order.owner:
+        fault = outcome.fault.value if outcome.fault else None
+        stats.job_ended(order.job.kind, outcome.verdict.value, fault)
+    return outcome
 
 
 def _failed(error: KfTrainError) -> Outcome:
@@ -91,16 +120,23 @@ def _failed(error: KfTrainError) -> Outcome:
 
 
 class _Watch:
-    """One watch, from the first look to the end."""
+    """One watch, from the first read to the end. It is its own context manager, as a subscription
+    is."""
 
     __slots__ = (
         "_away_told",
         "_course",
-        "_distrust_until",
+        "_display",
+        "_in_gauge",
+        "_leader_log",
+        "_recheck_at",
         "_look_at",
         "_loop",
-        "_silence",
-        "_silent_since",
+        "_mask",
+        "_progress",
+        "_reported",
+        "_no_answer",
+        "_unanswered_since",
         "_state",
         "_subscription",
         "_survey",
@@ -113,30 +149,50 @@ class _Watch:
         course: Course,
         subscription: Subscription,
         tell: Tell,
+        mask: Mask,
         pods_known: PodsKnown | None,
+        display: Display | None,
+        in_gauge: bool,
     ) -> None:
+        self._in_gauge = in_gauge
+        """Whether its job is counted among those that this process watches."""
         self._course = course
         self._subscription = subscription
         self._tell = tell
-        self._survey = Survey(course, subscription, tell, pods_known)
+        self._mask = mask
+        self._display = display
+        self._survey = Survey(course, subscription, tell, mask, pods_known, display)
+        order = course.order
+        reads = order.progress or order.timeouts.silence is not None
+        self._progress = Progress() if order.progress or display is not None else _NO_PROGRESS
+        self._reported: Reported | None = None
+        self._leader_log = LeaderLog(order, subscription, mask, self._progress) if reads else None
         self._loop = asyncio.get_running_loop()
         self._state: JobState | None = None
         self._look_at = 0.0
-        """When to ask for the job by its name, if the feed does not know it."""
-        self._distrust_until = 0.0
-        """Limits that seem to be up were checked, and are not."""
-        self._silent_since: float | None = None
-        self._silence = ""
-        """Why nobody answers."""
+        """When to read the job by its name, if the feed does not know it; or to read where the
+        connection leads, if the cluster is away."""
+        self._recheck_at = 0.0
+        """Until then, decisions that the cluster did not confirm are not checked again."""
+        self._unanswered_since: float | None = None
+        self._no_answer = ""
+        """Why."""
         self._away_told = False
         self._told_errors: tuple[str, ...] = ()
 
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._move(self._state, None)
+
     async def decision(self) -> Decision:
-        """How it ends."""
+        """The decision that ends the wait."""
         while True:
             await self._look()
             self._tell_news()
             await self._survey.look(self._state)
+            await self._look_closer()
             decision = await self._decide()
             if decision.verdict is not Verdict.WAIT:
                 return decision
@@ -145,13 +201,25 @@ class _Watch:
     # ----- the state
 
     async def _look(self) -> None:
-        """The feed knows the state; where it does not, the cluster is asked, once."""
+        """Takes the state from the feed; if the feed does not know it, reads the job once."""
         found = self._subscription.state
-        if found is None and self._may_ask and self._loop.time() >= self._look_at:
-            self._look_at = self._loop.time() + self._course.order.poll_interval
+        if self._is_due and self._is_away:
+            self._plan_look()
+            hub = self._subscription.feed.hub
+            async with hub.turn:
+                await follow(hub.hook, self._course.order)
+        elif self._is_due and self._may_ask and found is None:
+            self._plan_look()
             found = await self._ask_again()
         if found is not None:
             self._see(found)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._loop.time() >= self._look_at
+
+    def _plan_look(self) -> None:
+        self._look_at = self._loop.time() + self._course.order.poll_interval
 
     @property
     def _is_away(self) -> bool:
@@ -159,31 +227,31 @@ class _Watch:
 
     @property
     def _may_ask(self) -> bool:
-        """A feed that has listed all jobs has no more to say, nor has one that failed for good."""
+        """Whether to read the job: only if the feed has listed all jobs, or has failed for good."""
         stream = self._subscription.feed.jobs_stream
         return not self._is_away and (stream.synced or stream.problem is not None)
 
     @property
     def _given_up_at(self) -> float:
-        """When nobody has answered for too long."""
+        """When to give up because there was no answer for too long."""
         problem = self._subscription.feed.jobs_stream.problem
-        since = problem.since if problem and self._is_away else self._silent_since
+        since = problem.since if problem and self._is_away else self._unanswered_since
         return inf if since is None else since + LONGEST_AWAY
 
     async def _ask_again(self) -> JobState | None:
-        """As `_ask`; but a right that was there and is taken away may be given back, and the job
-        goes on meanwhile."""
+        """Like `_ask`. But once the state was known, a lost permission may come back, and the job
+        continues meanwhile."""
         try:
             return await self._ask()
         except ClusterError as error:
             if self._state is None:
                 raise
-            self._silence = str(error)
-            self._silent_since = self._silent_since or self._loop.time()
+            self._no_answer = str(error)
+            self._unanswered_since = self._unanswered_since or self._loop.time()
             return None
 
     async def _ask(self) -> JobState | None:
-        """Raises what no waiting heals."""
+        """Reads the job. Raises an error that cannot pass by itself."""
         order = self._course.order
         hub = self._subscription.feed.hub
         try:
@@ -193,20 +261,25 @@ class _Watch:
                 )
         except KfTrainError as error:
             now = self._loop.time()
-            self._silent_since = self._silent_since or now
-            if not self._may_pass(error, now - self._silent_since):
+            self._unanswered_since = self._unanswered_since or now
+            if not self._may_pass(error, now - self._unanswered_since):
                 raise
-            self._look_at, self._silence = now + _ASK_AGAIN, str(error)
+            self._look_at, self._no_answer = now + _ASK_AGAIN, str(error)
             return None
-        self._silent_since = None
+        self._unanswered_since = None
         uid = read_mapping(read_mapping(resource).get("metadata")).get("uid")
         if resource is None or order.job.uid not in ("", uid):
-            return GONE if order.job.uid else None
+            if order.job.uid:
+                return GONE
+            for line in self._course.missing_lines():
+                self._say(line)
+            return None
         return read_state(self._course.kind, resource)
 
     def _may_pass(self, error: KfTrainError, seconds: float) -> bool:
-        """What was possible when the job was made may be so again: a store of secrets that is away
-        for a while is no reason to give up a training."""
+        """Whether the error may pass. What was possible when the job was created may become
+        possible again: a secrets backend that is away for a while is no reason to give up a
+        training."""
         passing = (BadConnection, NotServed) if self._course.order.job.uid else ()
         if isinstance(error, (Forbidden, Refused, *passing)):
             return seconds < LONGEST_FORBIDDEN
@@ -215,66 +288,113 @@ class _Watch:
     def _see(self, found: JobState) -> None:
         before = self._state
         self._state = found.after(before)
+        self._move(before, self._state)
         self._survey.plan(before, self._state, _now())
+        is_queued = self._state.phase is Phase.QUEUED and bool(self._state.queue)
+        self._subscription.follow_queue(is_queued)
 
-    # ----- what is told
+    def _move(self, before: JobState | None, after: JobState | None) -> None:
+        if self._in_gauge:
+            stats.job_moved(self._course.kind.kind, _unfinished(before), _unfinished(after))
+
+    # ----- the log
+
+    def _say(self, line: str) -> None:
+        self._tell(self._mask.own_line(line))
 
     def _tell_news(self) -> None:
         self._tell_of_the_cluster()
         if self._state is None:
             return
         for line in self._course.state_lines(self._state, _now()):
-            self._tell(line)
+            self._say(line)
         if self._state.phase is Phase.QUEUED:
-            decision = judge(self._course.kind, self._state, ())
-            for line in self._course.waiting_lines(decision, quiet=False):
-                self._tell(line)
+            decision = judge(self._course.kind, self._state, (), self._subscription.queue)
+            for line in self._course.queue_lines(decision):
+                self._say(line)
 
     def _tell_of_the_cluster(self) -> None:
-        """Once each: what it forbids, that it is away, that it is back."""
+        """Logs once each: what the cluster forbids or allows again, that it is away, that it is
+        back."""
         feed = self._subscription.feed
-        every = f"Until then the job is looked at every {feed.poll_seconds():.0f} s."
+        every = f"Until this is fixed, the job is polled every {feed.poll_seconds():.0f} s."
         self._tell_once(feed.jobs_stream.shut, every)
-        self._tell_once(feed.pods_stream.shut, "Until then troubles of its pods are seen late.")
+        self._tell_once(
+            feed.pods_stream.shut, "Until this is fixed, problems of its pods are noticed late."
+        )
+        self._tell_of_what_is_allowed_again()
         problem = feed.jobs_stream.problem
         if problem is not None and not problem.is_final:
-            self._silence = str(problem.error)
+            self._no_answer = str(problem.error)
             if not self._away_told:
                 self._away_told = True
-                self._tell(f"{problem.error} The job may well go on; waiting for the cluster.")
+                self._say(f"{problem.error} The job may still be running; waiting for the cluster.")
         elif self._away_told:
             self._away_told = False
-            self._tell("The cluster answers again.")
+            self._look_at = 0.0
+            self._say("The cluster answers again.")
+
+    def _tell_of_what_is_allowed_again(self) -> None:
+        feed = self._subscription.feed
+        streams = (feed.jobs_stream, feed.pods_stream)
+        if self._told_errors and not any(each.problem or each.polls for each in streams):
+            self._told_errors = ()
+            self._say("Jobs and pods can be watched again.")
 
     def _tell_once(self, error: KfTrainError | None, then: str) -> None:
         if error is not None and str(error) not in self._told_errors:
             self._told_errors = (*self._told_errors, str(error))
-            self._tell(f"{error} {then}")
+            self._say(f"{error} {then}")
+
+    async def _look_closer(self) -> None:
+        """What only some tasks ask for: the end of the leader's log, and the XCom while it runs."""
+        reader, display, state = self._leader_log, self._display, self._state
+        news = reader is not None and reader.look(state)
+        if news:
+            self._tell(f"Progress: {self._progress.words()}.")
+        if display is None or state is None:
+            return
+        display.see(state)
+        display.put("queue", self._queue_shown(state))
+        if state.progress is not None and state.progress != self._reported:
+            self._reported = state.progress
+            self._progress.take_status(state.progress, _now())
+            news = True
+        if news:
+            display.progress(self._progress.to_dict)
+        await display.write_if_due(self._course.order.job.uid)
+
+    def _queue_shown(self, state: JobState) -> dict[str, str]:
+        if state.phase is not Phase.QUEUED:
+            return {}
+        decision = judge(self._course.kind, state, (), self._subscription.queue)
+        return {"name": state.queue, "words": decision.words}
 
     # ----- decisions
 
     async def _decide(self) -> Decision:
         state, now = self._state, _now()
-        decision = self._course.decide(state, self._known_pods(), now)
+        decision = self._course.decide(state, self._known_pods(), now, self._subscription.queue)
         if state is not None and state.phase.is_final:
             return decision
         if decision.verdict is not Verdict.WAIT:
-            if self._loop.time() < self._distrust_until:
+            if self._loop.time() < self._recheck_at:
                 return _wait(decision)
             return await self._checked(decision)
         if self._loop.time() >= self._given_up_at:
-            return unreachable_for_too_long(self._course.title, self._silence)
+            return unreachable_for_too_long(self._course.title, self._no_answer)
+        if self._leader_log is not None and self._leader_log.is_silent:
+            return self._course.silent()
         return decision
 
     def _known_pods(self) -> list[PodState]:
-        """Those in trouble; what the feed says of one is newer."""
+        """The pods in trouble. Those from the feed are newer."""
         pods = {pod.name: pod for pod in (*self._survey.troubled, *self._subscription.pods)}
-        return list(pods.values())
+        return self._survey.with_volume_troubles(pods.values())
 
     async def _checked(self, decision: Decision) -> Decision:
-        """A verdict of ours ends a living job, so the cluster is asked whether it is true: the feed
-        knows only some of the pods, and may lag behind. The author's deadline holds all the same.
-        """
+        """Checks a decision that would end an unfinished job: the feed knows only some of the pods,
+        and may lag behind. The author's deadline applies in any case."""
         order = self._course.order
         is_late = order.deadline is not None and _now() >= order.deadline
         if is_late and self._is_away:
@@ -287,76 +407,118 @@ class _Watch:
             if isinstance(error, ClusterError) and not error.retryable:
                 pods = self._subscription.pods
             else:
-                self._distrust(_ASK_AGAIN)
+                self._recheck_in(_ASK_AGAIN)
                 return _wait(decision)
-        checked = self._course.decide(self._state, pods, _now())
+        checked = self._course.decide(self._state, pods, _now(), self._subscription.queue)
         if checked.verdict is Verdict.WAIT:
-            self._distrust(order.poll_interval)
+            self._recheck_in(order.poll_interval)
         return checked
 
     async def _ask_for_all(self) -> list[PodState]:
         found = await self._ask()
         if found is None:
-            raise Unreachable("check the state of the job", "nobody answers")
+            raise Unreachable("check the state of the job", "no response")
         self._see(found)
+        await self._subscription.look_at_queue()
         return await self._survey.all_pods()
 
-    def _distrust(self, seconds: float) -> None:
-        self._distrust_until = self._loop.time() + seconds
+    def _recheck_in(self, seconds: float) -> None:
+        self._recheck_at = self._loop.time() + seconds
 
     # ----- waiting, and the end
 
     def _patience(self, decision: Decision) -> float:
-        """Seconds until something has to be done although nothing changes."""
+        """Seconds until something has to be done even if nothing changes."""
         now, loop_now = _now(), self._loop.time()
         due: list[float] = []
         if decision.until is not None:
             limit = (decision.until - now).total_seconds()
-            due.append(max(limit, self._distrust_until - loop_now))
-        if self._state is not None and self._course.has_untold(self._state):
+            due.append(max(limit, self._recheck_at - loop_now))
+        if self._state is not None and self._course.has_unlogged(self._state):
             due.append((self._course.counts_due(now) - now).total_seconds())
         if self._survey.due is not None:
             due.append(self._survey.due - loop_now)
-        if self._subscription.state is None and self._may_ask:
+        if self._is_away or (self._subscription.state is None and self._may_ask):
             due.append(self._look_at - loop_now)
+        if self._leader_log is not None and self._leader_log.due is not None:
+            due.append(self._leader_log.due - loop_now)
+        if self._display is not None and self._display.waits:
+            due.append(self._display.due - loop_now)
         due.append(self._given_up_at - loop_now)
-        # Never for ever: a clock may be set, and a machine may sleep.
+        # Limited, since a clock may be set and a machine may sleep.
         return min(max(min(due), 0.1), _LONGEST_WAIT)
 
-    async def outcome(self, decision: Decision) -> Outcome:
-        state = self._state or JobState(Phase.STARTING)
-        evidence = Evidence(self._subscription)
+    async def outcome(
+        self, decision: Decision, store: Store | None, show: LogShow | None = None
+    ) -> Outcome:
+        state, order = self._state or JobState(Phase.STARTING), self._course.order
+        evidence = Evidence(self._subscription, self._mask, show)
         await evidence.gather(decision.verdict)
+        if decision.reason == SILENT and not state.phase.is_final:
+            await evidence.gather_last_words(order)
         if state.phase.is_final:
             decision = judge(self._course.kind, state, evidence.pods)
         known = await self._survey.tell_pods(evidence.pods)
         succeeded = decision.verdict is Verdict.SUCCEEDED
-        return Outcome(
+        report = write_report(
+            self._course.kind,
+            state,
+            evidence.pods,
+            decision=decision,
+            logs=evidence.logs,
+            last_words=evidence.last_words,
+            events=evidence.events,
+        )
+        report += told_earlier(order)
+        outcome = Outcome(
             verdict=decision.verdict,
             reason=decision.reason,
             words=decision.words,
-            report=write_report(
-                self._course.kind,
-                state,
-                evidence.pods,
-                decision=decision,
-                logs=evidence.logs,
-                events=evidence.events,
-            ),
+            report=report,
             phase=self._state.phase if self._state else None,
             fault=decision.fault,
             retryable=decision.retryable,
             exit_code=None if succeeded else evidence.exit_code(),
             result=evidence.result(state) if succeeded else "",
-            tail=evidence.tail,
+            tail=without_quoted(evidence.tail, report),
             pods=known,
             finished=state.finished or _now(),
+            disruption=disruption(order, decision.verdict, state, evidence.pods),
         )
+        outcome = self._mask.outcome(outcome)
+        if store is not None:
+            await self._write_end(store, state, evidence, outcome)
+        return outcome
+
+    async def _write_end(
+        self, store: Store, state: JobState, evidence: Evidence, outcome: Outcome
+    ) -> None:
+        order, usage = self._course.order, evidence.usage(state, self._course.order.ordered)
+        stats.job_lasted(self._course.kind.kind, usage)
+        self._tell(f"The job has used {usage.words()}.")
+        display = self._display or Display(store)
+        parts = {
+            "replicas": replicas(evidence.pods),
+            "usage": {**usage.to_dict(), "system_retries": order.generation},
+            "verdict": outcome.verdict.value,
+            "headline": "" if outcome.verdict is Verdict.SUCCEEDED else outcome.words,
+            "finished": outcome.finished and outcome.finished.isoformat(timespec="seconds"),
+        }
+        if order.progress and self._leader_log is not None:
+            await self._leader_log.finish(evidence.pods)
+        if self._progress.is_known:
+            parts["progress"] = self._progress.to_dict()
+        await display.write_end(order.job.uid, state, parts)
 
 
 def _wait(decision: Decision) -> Decision:
-    """Not yet: something has to be made sure of."""
+    """Wait after all: something has to be checked first."""
     return Decision(Verdict.WAIT, decision.reason, decision.words, until=_now())
+
+
+def _unfinished(state: JobState | None) -> str:
+    """The phase of a job that has not ended."""
+    return "" if state is None or state.phase.is_final else state.phase.value
 
 
 def _now() -> datetime:

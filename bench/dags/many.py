@@ -1,4 +1,4 @@
-"""Task instances that nobody runs: bench/real_airflow.py defers them without a worker."""
+"""Task instances that never run: bench/real_airflow.py defers them without a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task of ours; its job goes on until there is a file that the run names."""
+"""One task of ours. Its job continues until a file exists that the run names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ with DAG("ours", schedule=None) as dag:
         task_id="train",
         image="busybox",
         command=["sh", "-c", "until [ -e {{ dag_run.conf.gate }} ]; do sleep 0.1; done"],
-        workers=0,  # beside the one master
+        workers=0,  # in addition to the one master
         deferrable=True,
     )

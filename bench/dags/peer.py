@@ -1,4 +1,4 @@
-"""The same job as a task of the peer's, at its default interval and at its best."""
+"""The same job as a task of the peer, with its default interval and with its best one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ for seconds in (10, 1):
             deferrable=True,
             wait_until_job_complete=True,
             job_poll_interval=seconds,
-            # It asks without a pause for the pod of the job it has just created, 4 times by
-            # default, and fails if it is not there yet.
+            # It asks for the pod of the job that it has just created, without a pause, 4 times by
+            # default, and fails if the pod does not exist yet.
             discover_pods_retry_number=200,
         )
     globals()[dag.dag_id] = dag

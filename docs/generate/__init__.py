@@ -1,4 +1,5 @@
-"""The pages that are made of the code. `make docs` writes them; tests tell when that is due."""
+"""The pages that are generated from the code. `make docs` writes them; `make check` fails if
+one is outdated."""
 
 from __future__ import annotations
 
@@ -14,9 +15,7 @@ PAGES = {
     "reference": "reference.md",
     "troubleshooting": "troubleshooting.md",
 }
-"""Modules in this folder, and the pages that they make."""
-
-NEEDS_AIRFLOW = frozenset({"reference"})
+"""The modules in this folder, and the pages that they generate."""
 
 
 def page(module: str) -> str:

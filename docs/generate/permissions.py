@@ -1,11 +1,11 @@
-"""permissions.md: a page written by hand, with the rights that stand in the code."""
+"""Generates permissions.md from a handwritten page and the permissions in the code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from airflow_kftrain.hooks.permissions import of_all_kinds, of_kind, role_rules
+from airflow_kftrain.hooks.permissions import of_all_kinds, of_kind, of_queues, role_rules
 from airflow_kftrain.kinds import PYTORCH_JOB
 
 _BY_HAND = Path(__file__).with_suffix(".md")
@@ -21,7 +21,7 @@ def page() -> str:
 
 
 def _rules() -> Iterator[str]:
-    """With resources of one group and the same verbs in one rule."""
+    """Resources of one group with the same verbs share a rule."""
     together: dict[tuple[str, str], list[str]] = {}
     for rule in role_rules():
         (group,) = rule["apiGroups"]
@@ -33,7 +33,7 @@ def _rules() -> Iterator[str]:
 
 
 def _rights() -> Iterator[str]:
-    for right in (*of_kind(PYTORCH_JOB), *of_all_kinds()):
+    for right in (*of_kind(PYTORCH_JOB), *of_all_kinds(), *of_queues()):
         resource = "the job" if right.resource == PYTORCH_JOB.plural else right.resource
-        needed = "yes" if right.needed else "no: it works without, but worse"
+        needed = "yes" if right.needed else "no: everything works without it, but less well"
         yield f"| {right.verb} | {resource} | {right.why} | {needed} |"

@@ -1,4 +1,4 @@
-"""troubleshooting.md: a page written by hand, with the tables that stand in the code."""
+"""Generates troubleshooting.md from a handwritten page and the tables in the code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _troubles() -> Iterator[tuple[str, ...]]:
 
 def _conditions() -> Iterator[tuple[str, ...]]:
     for row in _CONDITIONS:
-        if row.reason != "DeadlineExceeded":  # told by hand, with that of our own
+        if row.reason != "DeadlineExceeded":  # the handwritten page has it, together with our own
             said = "`The ... failed:` and the operator's own words"
             yield f"`{row.reason}`", said, row.advice, _yes(row.retryable)
 

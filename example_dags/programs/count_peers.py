@@ -1,4 +1,4 @@
-"""Connects to every process that TF_CONFIG names: what TensorFlow's strategies begin with."""
+"""Connects to every process that TF_CONFIG names, as TensorFlow's strategies do first."""
 
 import json
 import os
@@ -11,7 +11,7 @@ role, index = config["task"]["type"], config["task"]["index"]
 
 
 def patiently(connect):
-    """Processes start when they do, and names are known some seconds later."""
+    """Retries, since processes start at different times, and names resolve some seconds later."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -33,6 +33,6 @@ server = patiently(lambda: socket.create_server(own, backlog=50))
 for peer in peers:
     patiently(lambda peer=peer: socket.create_connection(peer)).close()
 print(f"{role} {index} has reached {len(peers)} processes", flush=True)
-for _ in peers:  # until all have reached this one
+for _ in peers:  # until all processes have connected to this one
     server.accept()[0].close()
 Path(os.environ["KFTRAIN_RESULT_FILE"]).write_text(json.dumps({"processes": len(peers)}))

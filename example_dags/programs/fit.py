@@ -1,7 +1,7 @@
-"""Fits a line to points: distributed training in small, with the standard library alone.
+"""Fits a line to points: a small distributed training that needs only the standard library.
 
-Each process has points of its own; after each step all take the mean of their gradients. Process 0
-saves where they are, goes on from there in a later attempt, and leaves the result for the task.
+Each process has points of its own, and after each step they average their gradients. Process 0
+saves the state, continues from there in a later attempt, and writes the result for the task.
 """
 
 import json
@@ -17,7 +17,7 @@ steps = int(sys.argv[2]) if len(sys.argv) > 2 else 100
 
 
 def variable(name, instead):
-    """As torchrun tells its processes; where nobody runs torchrun, what torchrun would be told."""
+    """A variable as torchrun sets it; without torchrun, the one that configures torchrun."""
     return os.environ.get(name) or os.environ[instead]
 
 
@@ -30,7 +30,7 @@ place = (
 
 
 def patiently(connect):
-    """Processes start when they do, and names are known some seconds later."""
+    """Retries, since processes start at different times, and names resolve some seconds later."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -54,7 +54,7 @@ def send(peer, numbers):
 
 
 def mean(numbers):
-    """Of what all processes have: the all-reduce of this training."""
+    """The mean over all processes: the all-reduce of this training."""
     if rank > 0:
         send(peers[0], numbers)
         return json.loads(peers[0].readline())
@@ -77,7 +77,7 @@ state = [0, 0.0, 0.0, 0.0]
 if rank == 0 and checkpoint and checkpoint.exists():
     state = json.loads(checkpoint.read_text())
 # --8<-- [end:checkpoint]
-# Process 0 alone is sure to see its checkpoint, and tells the others.
+# Only process 0 is sure to see its checkpoint, so it tells the others.
 done, slope, intercept, loss = mean([world * number for number in state])
 begun = done = round(done)
 

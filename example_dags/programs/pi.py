@@ -1,4 +1,4 @@
-"""A part of pi, as the rank of this process asks for it; the sum of all parts is pi."""
+"""The part of pi for the rank of this process. The sum of all parts is pi."""
 
 import os
 

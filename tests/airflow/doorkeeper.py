@@ -1,9 +1,10 @@
-"""A server that lets in who has the right token, over TLS: what credentials can be tried on."""
+"""A TLS server that accepts only requests with the right token, for tests of credentials."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import socketserver
 import ssl
 import threading
 from collections.abc import Iterator
@@ -14,14 +15,27 @@ from typing import Any
 from tests.control_plane.certificates import LOOPBACK, make_certificates, write_certificates
 
 
+@contextlib.contextmanager
+def serving(server: socketserver.BaseServer) -> Iterator[None]:
+    """Runs in a thread until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 class Doorkeeper:
-    """Says its name to those who have the token, and 401 to all others, in Kubernetes' words."""
+    """Answers its name to requests with the token, and 401 to all others, in Kubernetes' words."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.token = "first-hush"
         self.seen: list[str] = []
-        """The tokens that were shown, one a request."""
+        """The tokens that it received, one per request."""
         write_certificates(make_certificates(), folder)
         self.ca = folder / "ca.crt"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -36,17 +50,11 @@ class Doorkeeper:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Doorkeeper]:
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
+        with serving(self._server):
             yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
 
     def kubeconfig(self, **user: Any) -> dict[str, Any]:
-        """With the user that is given, else with the token as it is now."""
+        """With the given user, or with the current token."""
         cluster = {
             "server": f"https://{LOOPBACK}:{self.port}",
             "certificate-authority": str(self.ca),

@@ -1,10 +1,14 @@
-"""By what name an Airflow knows its own jobs."""
+"""What an Airflow's configuration says: its name, and where its workers run."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_kftrain.airflow_compat import airflow_instance, instance_is_configured
+from airflow_kftrain.airflow_compat import (
+    airflow_instance,
+    instance_is_configured,
+    workers_are_processes,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +59,7 @@ def test_nothing_configured_is_where_airflow_itself_looks_for_its_server() -> No
         ("", "airflow.example.com:8080/team", True),
         ("", "http://10.0.0.1:8080", True),
         ("", "http://[2001:db8::1]/", True),
-        # What every machine calls itself names no Airflow.
+        # Names that every machine calls itself do not identify an Airflow.
         ("", "", False),
         (" ", "/", False),
         ("", "http://localhost:8080", False),
@@ -72,3 +76,23 @@ def test_only_a_name_that_others_cannot_have_too_is_configured(
     monkeypatch.setenv("AIRFLOW__KFTRAIN__INSTANCE", option)
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
     assert instance_is_configured() is configured
+
+
+@pytest.mark.parametrize(
+    ("executor", "processes"),
+    [
+        ("LocalExecutor", True),
+        ("CeleryExecutor", True),
+        ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", True),
+        ("LocalExecutor,quick:airflow.executors.local_executor.LocalExecutor", True),
+        ("KubernetesExecutor", False),
+        ("LocalExecutor,KubernetesExecutor", False),
+        ("CeleryKubernetesExecutor", False),
+        ("of_ours:company.executors.CloudExecutor", False),
+    ],
+)
+def test_whether_workers_are_processes_is_read_from_the_executors(
+    monkeypatch: pytest.MonkeyPatch, executor: str, processes: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    assert workers_are_processes() is processes

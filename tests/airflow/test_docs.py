@@ -1,4 +1,4 @@
-"""Documents that only Airflow can make or check."""
+"""Documents that need Airflow to be checked."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from typing import Any
 import pytest
 
 import airflow_kftrain
-from docs.generate import FOLDER, NEEDS_AIRFLOW, PAGES, page
+from airflow_kftrain.__main__ import COMMANDS, main
+from docs.generate import FOLDER
 
-# The oldest cncf.kubernetes that is supported imports from where Airflow 3.1 has moved away.
+# The oldest supported cncf.kubernetes imports from modules that Airflow 3.1 has moved.
 pytestmark = pytest.mark.filterwarnings("ignore:The `airflow")
 
-WRITTEN = [FOLDER.parent / "README.md", *FOLDER.glob("*.md"), *FOLDER.glob("how-to/*.md")]
-NEWER = {"durable", "on_kill_action", "schedule_timeout_seconds"}
-"""Parameters that the oldest KubernetesPodOperator that is supported does not have yet."""
-
-
-@pytest.mark.parametrize("module", sorted(NEEDS_AIRFLOW))
-def test_a_generated_page_is_what_the_code_says(module: str) -> None:
-    assert (FOLDER / PAGES[module]).read_text(encoding="utf-8") == page(module), "run `make docs`"
+WRITTEN = [
+    FOLDER.parent / "README.md",
+    *FOLDER.glob("*.md"),
+    *FOLDER.glob("how-to/*.md"),
+    *FOLDER.glob("recipes/*.md"),
+]
+NEWER = {"durable", "on_kill_action", "runtime_class_name", "schedule_timeout_seconds"}
+"""Parameters that the oldest supported KubernetesPodOperator does not have yet."""
 
 
 def cells(file: Path, number: int) -> Iterator[str]:
-    """Of the tables of a page."""
+    """The cells of the tables of a page."""
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith("| "):
             yield re.split(r"(?<!\\)\|", line)[number]
 
 
 def keywords(text: str) -> Iterator[tuple[str, str]]:
-    """(Replica, count) where the text has `Replica(count=4)`."""
+    """(Replica, count) if the text contains `Replica(count=4)`."""
     for call in re.finditer(r"\b(\w+)\(", text):
         depth, here, inside = 1, call.end(), ""
         while depth and here < len(text):
@@ -45,7 +46,7 @@ def keywords(text: str) -> Iterator[tuple[str, str]]:
 
 
 def fields(name: str) -> set[str]:
-    """What a public noun or operator takes."""
+    """The parameters of a public noun or operator."""
     thing: Any = getattr(airflow_kftrain, name)
     if hasattr(thing, "_fields"):
         return set(thing._fields)
@@ -65,6 +66,18 @@ def test_every_field_that_a_document_names_is_there(file: Path) -> None:
         text = "\n".join(cells(file, 2))
     named = {pair for pair in keywords(text) if pair[0] in airflow_kftrain.__all__}
     assert {pair for pair in named if pair[1] not in fields(pair[0])} == set()
+
+
+def test_the_page_of_commands_names_them_all_and_only_options_that_they_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (FOLDER / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `airflow-kftrain (\w+)", text, re.MULTILINE)) == set(COMMANDS)
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+    known = re.findall(r"--[\w-]+", capsys.readouterr().out)
+    assert set(re.findall(r"`(--[\w-]+)", text)) - set(known) == set()
 
 
 def test_every_parameter_of_the_pod_operator_that_is_compared_is_one() -> None:

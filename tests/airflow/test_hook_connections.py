@@ -1,6 +1,6 @@
-"""hooks: connections that only the supervisor knows, over the very wire to it.
+"""hooks: connections that only the supervisor knows, through the real protocol.
 
-The supervisor's end is stood in for: it knows one connection instead of asking the API.
+The supervisor is replaced: it knows one connection instead of asking the API.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
 from tests.airflow.doorkeeper import Doorkeeper
 
-# The oldest cncf-kubernetes imports from where Airflow 3.1 does not want it any more.
+# The oldest supported cncf-kubernetes imports from modules that Airflow 3.1 has moved.
 pytestmark = pytest.mark.filterwarnings("ignore:The `airflow")
 
 

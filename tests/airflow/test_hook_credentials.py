@@ -1,4 +1,4 @@
-"""hooks: every kind of Airflow connection of type Kubernetes, from a worker and from a trigger."""
+"""hooks: every kind of Airflow connection of type Kubernetes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ import yaml
 from airflow_kftrain.errors import BadConnection, ClusterError, Unauthorized, Unreachable
 from airflow_kftrain.hooks import credentials
 from airflow_kftrain.hooks.api_calls import get_version
-from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
 from tests.airflow.doorkeeper import Doorkeeper
 from tests.cluster.hooks import CONNECTION, Looped, set_connection
 
-# The oldest cncf-kubernetes imports from where Airflow 3.1 does not want it any more.
+# The oldest supported cncf-kubernetes imports from modules that Airflow 3.1 has moved.
 pytestmark = pytest.mark.filterwarnings("ignore:The `airflow")
 
 DEFAULT = "kubernetes_default"
@@ -44,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Doorkeeper]:
 
 @pytest.fixture(autouse=True)
 def no_cluster_of_the_developer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Neither a default kubeconfig nor a pod; gives where the former would be."""
+    """Neither a default kubeconfig nor a pod. Returns the path of the former."""
     default = tmp_path / "default-kubeconfig"
     for module in (
         kubernetes.config.kube_config,
@@ -57,15 +56,12 @@ def no_cluster_of_the_developer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class Hooks:
-    """Makes the hook of a worker or of a trigger."""
+    """Creates hooks, each in an event loop of its own."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self) -> None:
         self._made: list[Looped] = []
 
     def __call__(self, connection: str | None = CONNECTION) -> Any:
-        if self.kind == "worker":
-            return TrainingJobHook(connection)
         self._made.append(Looped(connection))
         return self._made[-1]
 
@@ -74,15 +70,15 @@ class Hooks:
             made.__exit__()
 
 
-@pytest.fixture(params=["worker", "trigger"])
-def hook_of(request: pytest.FixtureRequest) -> Iterator[Hooks]:
-    hooks = Hooks(request.param)
+@pytest.fixture
+def hook_of() -> Iterator[Hooks]:
+    hooks = Hooks()
     yield hooks
     hooks.close()
 
 
 def answers(hook: Any) -> str:
-    """Who answers."""
+    """Returns the name of the server that answers."""
     return str(hook.ask(get_version())["gitVersion"])
 
 
@@ -144,7 +140,7 @@ def test_two_connections_do_not_disturb_each_other(
 
 @pytest.fixture
 def pod(cluster: Doorkeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """We are in a pod; gives its account's folder."""
+    """As in a pod. Returns the folder of its ServiceAccount."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text(cluster.token)
@@ -171,7 +167,7 @@ def test_the_account_of_the_pod(hook_of: Hooks, pod: Path, monkeypatch: pytest.M
 def test_the_account_of_the_pod_when_its_token_was_replaced(
     hook_of: Hooks, pod: Path, cluster: Doorkeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet replaces it; a client library may look into the file only now and then."""
+    """The kubelet replaces it; a client library may read the file only now and then."""
     set_connection(monkeypatch, in_cluster=True)
     hook = hook_of()
     assert answers(hook) == "cluster"
@@ -231,7 +227,7 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 
 @pytest.fixture
 def plugin(cluster: Doorkeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that fetches the token, as those of clouds; gives its folder."""
+    """A program that fetches the token, like those of cloud providers. Returns its folder."""
     folder = tmp_path / "plugin"
     folder.mkdir()
     (folder / "plugin.py").write_text(PLUGIN)
@@ -268,10 +264,10 @@ def test_a_token_that_expired_is_fetched_anew(
 def test_a_program_that_fails_may_succeed_later(
     hook_of: Hooks, plugin: Path, cluster: Doorkeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 0.1)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 0.1)
     hook = hook_of()
     (plugin / "token").write_text("")
-    # Of the two client libraries one goes on without a token.
+    # One of the two client libraries continues without a token.
     with pytest.raises((BadConnection, Unauthorized)) as caught:
         answers(hook)
     assert caught.value.retryable
@@ -336,7 +332,7 @@ def refused(hook: Any) -> str:
 @unknown_to_airflow
 def test_a_connection_that_is_not_there(hook_of: Hooks) -> None:
     assert refused(hook_of("none")) == (
-        "cannot use Airflow connection none: there is no such connection. Make it, of the type "
+        "cannot use Airflow connection none: there is no such connection. Create it, with the type "
         "Kubernetes."
     )
     with pytest.raises(BadConnection, match="there is no such connection"):
@@ -376,8 +372,8 @@ def test_a_kubeconfig_that_cannot_be_read_is_not_quoted(
 ) -> None:
     set_connection(monkeypatch, kube_config=broken)
     assert refused(hook_of()) == (
-        "cannot use Airflow connection cluster: its kubeconfig cannot be read. It has to be YAML "
-        "or JSON, as `kubectl config view --raw` shows it."
+        "cannot use Airflow connection cluster: its kubeconfig cannot be read. It must be YAML or "
+        "JSON, as `kubectl config view --raw` prints it."
     )
 
 

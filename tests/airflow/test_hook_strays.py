@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from airflow_kftrain.errors import BadConnection, ClusterError, NotServed
-from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.kinds import PYTORCH_JOB
 from tests.cluster.hooks import CONNECTION, Looped, meanwhile, set_connection
 
-# The oldest cncf-kubernetes imports from where Airflow 3.1 does not want it any more.
+# The oldest supported cncf-kubernetes imports from modules that Airflow 3.1 has moved.
 pytestmark = pytest.mark.filterwarnings("ignore:The `airflow")
 
 
@@ -28,7 +27,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _stranger(answer: bytes) -> Iterator[int]:
-    """A server that is no API server: it says the same to everybody."""
+    """A server that is not an API server: it answers every request in the same way."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -67,15 +66,12 @@ def _told(hook: Any) -> str:
     return str(caught.value).removeprefix("cannot get PyTorchJob ml/job: ")
 
 
-@pytest.fixture(params=["worker", "trigger"])
-def stray(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A hook that gets nowhere, and not much time for it."""
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 0.4)
-    if request.param == "worker":
-        yield TrainingJobHook(CONNECTION)
-    else:
-        with Looped(CONNECTION) as looped:
-            yield looped
+@pytest.fixture
+def stray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A hook that reaches nothing, and that gives up soon."""
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 0.4)
+    with Looped(CONNECTION) as looped:
+        yield looped
 
 
 def test_a_port_where_nobody_listens_is_told(stray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,15 +79,15 @@ def test_a_port_where_nobody_listens_is_told(stray: Any, monkeypatch: pytest.Mon
     _lead_to(monkeypatch, server)
     assert _told(stray) == (
         f"{server} (Airflow connection cluster) refuses connections. Check the address in the "
-        "connection, and that the cluster is up."
+        "connection, and that the cluster is running."
     )
 
 
 def test_a_name_that_nobody_knows_is_told(stray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _lead_to(monkeypatch, "http://cluster.invalid:1")
     assert _told(stray) == (
-        "the name in http://cluster.invalid:1 (Airflow connection cluster) is not known. Check "
-        "the address in the connection, and that this process can resolve it."
+        "the host name in http://cluster.invalid:1 (Airflow connection cluster) cannot be "
+        "resolved. Check the address in the connection, and the DNS settings of this machine."
     )
 
 
@@ -110,20 +106,20 @@ def test_what_is_no_address_is_told(
     stray: Any, monkeypatch: pytest.MonkeyPatch, server: str
 ) -> None:
     _lead_to(monkeypatch, server)
-    assert _told(stray).startswith("cannot use Airflow connection cluster: what it says of its ")
+    assert _told(stray).startswith("cannot use Airflow connection cluster: its server ")
 
 
 def test_a_token_that_cannot_be_sent_is_told_and_not_quoted(
     stray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as one with a line break, from a file."""
+    """For example a token with a line break, from a file."""
     with _stranger(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as port:
         config = _kubeconfig_of(f"http://127.0.0.1:{port}")
         config["users"][0]["user"]["token"] = "hush\nhush"
         set_connection(monkeypatch, kube_config=json.dumps(config))
         with pytest.raises(BadConnection) as caught:
             stray.get(PYTORCH_JOB, "ml", "job")
-        assert "no request can be made of what it says" in str(caught.value)
+        assert "a request cannot be built from it" in str(caught.value)
         assert "hush" not in "".join(format_exception(caught.value))
 
 
@@ -131,7 +127,8 @@ def test_a_server_without_tls_is_told(stray: Any, monkeypatch: pytest.MonkeyPatc
     with _stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         _lead_to(monkeypatch, f"https://127.0.0.1:{port}")
         assert _told(stray).startswith(
-            f"there is no TLS with https://127.0.0.1:{port} (Airflow connection cluster). Check"
+            f"the TLS handshake with https://127.0.0.1:{port} (Airflow connection cluster) failed. "
+            "Check"
         )
 
 
@@ -143,19 +140,19 @@ PAGE = b"<html>Log in</html>"
     [
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 19\r\nConnection: close\r\n\r\n" + PAGE,
-            "is no API server of Kubernetes. Check the address in the connection",
+            "is not a Kubernetes API server. Check the address in the connection",
         ),
         (
             b"HTTP/1.1 302 Found\r\nLocation: http://other/\r\nContent-Length: 0\r\n"
             b"Connection: close\r\n\r\n",
-            "is no API server of Kubernetes. Check the address in the connection",
+            "is not a Kubernetes API server. Check the address in the connection",
         ),
-        (b"", "broke without an answer"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "broke without an answer"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "broke without an answer"),
+        (b"", "closed without a response"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "closed without a response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "closed without a response"),
         (
             b"HTTP/1.1 403 Forbidden\r\nContent-Length: 19\r\nConnection: close\r\n\r\n" + PAGE,
-            "forbids it: <html>Log in</html>. `airflow-kftrain doctor` shows",
+            "forbids this call: <html>Log in</html>. `airflow-kftrain doctor` shows",
         ),
     ],
     ids=["page", "redirect", "silence", "ssh", "half", "forbidden"],

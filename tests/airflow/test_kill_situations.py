@@ -1,9 +1,9 @@
-"""What becomes of a job when its task is ended, or seems to be: every situation that is known.
+"""What happens to a job when its task is ended, or seems to be: every known situation.
 
-Operators, triggers, hooks, sweeper and cluster are real. Airflow is stood in for: each situation
-plays the calls that Airflow 3.3 or 3.1 was seen to make, in their order, and the look-up of a
-task's state answers what the metadata database would then hold. The table in
-docs/timeouts-and-kill.md is these situations.
+Operators, triggers, hooks, sweeper and cluster are real. Airflow is replaced: each situation makes
+the calls that Airflow 3.3 or 3.1 was seen to make, in their order, and a look-up of a task's state
+returns what the metadata database would contain. The table in docs/timeouts-and-kill.md lists these
+situations.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from airflow_kftrain import Lifecycle, Pod
 from airflow_kftrain.airflow_compat import exceptions
 from airflow_kftrain.job_state import read_state
 from airflow_kftrain.kinds import PYTORCH_JOB
-from airflow_kftrain.local.faults.command import FaultProxy, running
 from airflow_kftrain.ownership import read_claim
 from airflow_kftrain.watching import ending
 from airflow_kftrain.watching.sweeping import Sweeper
+from kftrain_local.faults.command import FaultProxy, running
 from tests.cluster.operated import PYTORCH, Instance, Operated, execute, operator, resume
 from tests.cluster.targets import LocalTarget
 from tests.cluster.world import World, eventually
@@ -41,8 +41,13 @@ from tests.control_plane.api import Manifest
 
 pytestmark = [
     pytest.mark.timeout(120),
-    # The oldest cncf.kubernetes that is supported imports from where Airflow 3.1 has moved away.
+    # The oldest supported cncf.kubernetes imports from modules that Airflow 3.1 has moved.
     pytest.mark.filterwarnings("ignore:The `airflow"),
+    # If a watch ends while its Kubernetes client is being created, the library that opens the
+    # kubeconfig, in a thread, leaves the file to the garbage collector.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning"
+    ),
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeouts-and-kill.md"
@@ -53,14 +58,15 @@ _A_KILL = "the user acted"
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process no longer exists."""
 
 
-# ----- the stand-in for Airflow
+# ----- instead of Airflow
 
 
 class Triggerer:
-    """Runs triggers as Airflow's does (jobs/triggerer_job_runner.py), in a thread of its own."""
+    """Runs triggers like Airflow's triggerer (jobs/triggerer_job_runner.py), in a thread of its
+    own."""
 
     def __init__(self, *, tells_of_kills: bool) -> None:
         self._tells_of_kills = tells_of_kills
@@ -70,6 +76,11 @@ class Triggerer:
 
     def _run(self) -> None:
         self._loop.run_forever()
+        # Like asyncio.run: the sweeper may just have started a check.
+        while left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(left))
         self._loop.close()
 
     def start(self, waits: Any, instance: Instance) -> Trigger:
@@ -101,7 +112,7 @@ class Triggerer:
                 await made.cleanup()
 
     def stop(self) -> None:
-        """As a rolling deployment does: triggers are cancelled, nobody is told of a kill."""
+        """Like a rolling deployment: triggers are cancelled, but not told of a kill."""
         if self._thread.is_alive():
             self.submit(self._end()).result(60)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -135,7 +146,7 @@ class Trigger:
         self._done.set()
 
     def cancel(self, *, told: bool) -> None:
-        """`told`: as the triggerer does with a trigger that its task needs no more."""
+        """With `told`, as the triggerer does with a trigger that its task no longer needs."""
         self.is_told = told
 
         async def cancel() -> None:
@@ -180,7 +191,7 @@ class Stage:
         return made
 
     def submit(self, instance: Instance, **more: Any) -> Any:
-        """A worker runs the task until it defers; how it is to go on."""
+        """A worker runs the task until it defers. Returns how it resumes."""
         self.states[instance.task_id] = "running"
         given = {"pod": QUICK, "task_id": instance.task_id, "deferrable": True, **more}
         try:
@@ -208,7 +219,8 @@ class Stage:
         del self.states[task]
 
     def dies_after_submit(self, instance: Instance, **more: Any) -> None:
-        """A worker that is killed when it has the job, and before Airflow has the deferral."""
+        """A worker that is killed after it has created the job, and before Airflow has stored the
+        deferral."""
         with self.monkeypatch.context() as patched:
             patched.setattr(
                 "airflow_kftrain.operators.training_job.BaseTrainingJobOperator.defer", _die
@@ -219,7 +231,7 @@ class Stage:
     def waits_until_sigterm(
         self, instance: Instance, *, marked: str = "running", **more: Any
     ) -> None:
-        """A worker that waits, and is ended; `marked` is the task's state then."""
+        """A worker that waits and is ended. `marked` is the state of the task at that moment."""
         task = operator(FOR_EVER, pod=QUICK, deferrable=False, **more)
         former = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
         self.states["train"] = "running"
@@ -238,12 +250,12 @@ class Stage:
             self._remember(instance)
 
     def bystander(self) -> None:
-        """Another task of this Airflow that is deferred, so that its triggerer sees all jobs."""
+        """Another deferred task of this Airflow, so that its triggerer watches all jobs."""
         other = Instance()
         other.task_id = "other"
         self.defers(other)
 
-    # What is seen
+    # What the test sees
 
     def jobs(self) -> dict[str, Manifest]:
         return {job["metadata"]["uid"]: job for job in self.world.listed(*PYTORCH)}
@@ -274,7 +286,7 @@ def _die(*_: object, **__: object) -> None:
 
 
 def clear(before: Instance, retries: int = 0) -> Instance:
-    """The next try, as Airflow makes it of a task that is cleared."""
+    """The next try, as Airflow creates it for a task that is cleared."""
     after = Instance(before=before)
     after.max_tries = before.try_number + retries
     return after
@@ -286,9 +298,9 @@ def clear(before: Instance, retries: int = 0) -> Instance:
 class Situation(NamedTuple):
     happens: str
     calls: str
-    """What Airflow does then."""
+    """What Airflow does in it."""
     fates: tuple[str, ...]
-    """Of each training that was started."""
+    """What happens to each training that was started."""
     words: str
     play: Callable[[Stage], None]
 
@@ -307,12 +319,12 @@ def situation(
 
 
 _WORDS = {
-    ("deleted",): "deleted",
-    ("runs",): "trains on",
-    ("adopted",): "trains on, and the retry goes on with it",
-    ("deleted", "runs"): "deleted; the new try trains anew",
+    ("deleted",): "is deleted",
+    ("runs",): "continues",
+    ("adopted",): "continues, and the retry adopts it",
+    ("deleted", "runs"): "is deleted; the new try creates a new one",
     ("ended",): "stays as it ended",
-    ("ended", "runs"): "stays as it ended; the retry trains anew",
+    ("ended", "runs"): "stays as it ended; the retry creates a new one",
 }
 
 
@@ -325,17 +337,19 @@ def _marked(state: str) -> Callable[[Stage], None]:
     return play
 
 
-situation("The task is marked failed", "`on_kill` of the trigger", "deleted")(_marked("failed"))
-situation("The task is marked success", "`on_kill`", "deleted")(_marked("success"))
-situation(
-    "The run takes longer than `dagrun_timeout`", "`on_kill`; the task is skipped", "deleted"
-)(_marked("skipped"))
-situation("The task leaves its DAG", "`on_kill`; the task is removed", "deleted")(
+situation("The task is marked failed", "calls `on_kill` of the trigger", "deleted")(
+    _marked("failed")
+)
+situation("The task is marked success", "calls `on_kill`", "deleted")(_marked("success"))
+situation("The run exceeds `dagrun_timeout`", "calls `on_kill`; the task is skipped", "deleted")(
+    _marked("skipped")
+)
+situation("The task is removed from its DAG", "calls `on_kill`; the task is removed", "deleted")(
     _marked("removed")
 )
 
 
-@situation("The run is deleted", "`on_kill`; there is no task any more", "deleted")
+@situation("The run is deleted", "calls `on_kill`; the task no longer exists", "deleted")
 def _(stage: Stage) -> None:
     _, trigger = stage.defers(Instance())
     stage.forget()
@@ -344,8 +358,8 @@ def _(stage: Stage) -> None:
 
 @situation(
     "The task is cleared, and runs again at once",
-    "`execute` of the new try, and only then `on_kill` of the old one, which is told that the task "
-    "is deferred",
+    "calls `execute` of the new try, and only then `on_kill` of the old one, which learns that "
+    "the task is deferred",
     *("deleted", "runs"),
 )
 def _(stage: Stage) -> None:
@@ -358,7 +372,7 @@ def _(stage: Stage) -> None:
 
 @situation(
     "The task is cleared, and has to wait for a slot",
-    "`on_kill` of the old try, later `execute` of the new one",
+    "calls `on_kill` of the old try, later `execute` of the new one",
     *("deleted", "runs"),
 )
 def _(stage: Stage) -> None:
@@ -372,7 +386,7 @@ def _(stage: Stage) -> None:
 
 @situation(
     "The task is cleared after its author has lowered `retries`",
-    "as above, with the same `max_tries`",
+    "the same, with the same `max_tries`",
     *("deleted", "runs"),
 )
 def _(stage: Stage) -> None:
@@ -384,7 +398,7 @@ def _(stage: Stage) -> None:
     old.cancel(told=True)
 
 
-@situation("The execution timeout is up", "nothing: the trigger ends the job", "deleted")
+@situation("The execution timeout expires", "nothing: the trigger ends the job", "deleted")
 def _(stage: Stage) -> None:
     first = Instance()
     waits, trigger = stage.defers(first, execution_timeout=timedelta(seconds=3))
@@ -396,7 +410,7 @@ def _(stage: Stage) -> None:
 
 @situation(
     "The task was deferred for too long",
-    "`cleanup`, and `resume_execution` of the operator, to fail it",
+    "calls `cleanup`, and `resume_execution` of the operator to fail the task",
     "deleted",
 )
 def _(stage: Stage) -> None:
@@ -416,10 +430,10 @@ def _deferred_too_long(stage: Stage) -> None:
 
 
 @situation(
-    "The trigger lingers after its event",
-    "`on_kill` of a trigger that has fired",
+    "The trigger keeps running after its event",
+    "calls `on_kill` of a trigger that has fired",
     "runs",
-    words="the worker decides, as after every event",
+    words="is left to the worker, as after every event",
 )
 def _(stage: Stage) -> None:
     waits = stage.submit(Instance(), execution_timeout=timedelta(seconds=2))
@@ -432,7 +446,9 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The triggerer is stopped, as in a deployment", "`cleanup`; another one takes over", "runs"
+    "The triggerer is stopped, as in a deployment",
+    "calls `cleanup`; another triggerer takes over",
+    "runs",
 )
 def _(stage: Stage) -> None:
     waits, _ = stage.defers(Instance())
@@ -442,7 +458,7 @@ def _(stage: Stage) -> None:
     assert not taken_over.events
 
 
-@situation("The triggerer is killed", "nothing; another one takes over", "runs")
+@situation("The triggerer is killed", "nothing; another triggerer takes over", "runs")
 def _(stage: Stage) -> None:
     waits = stage.submit(Instance())
     taken_over = stage.triggerer().start(waits, Instance())
@@ -451,8 +467,8 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The triggerer is frozen, another one takes over, and it wakes",
-    "`on_kill`, although nobody has done anything: the task is deferred",
+    "The triggerer freezes, another one takes over, and the first one wakes up",
+    "calls `on_kill`, although nobody has killed the task: it is deferred",
     "runs",
 )
 def _(stage: Stage) -> None:
@@ -465,8 +481,8 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "It wakes when the job has ended, and the task too",
-    "`on_kill` of the frozen trigger",
+    "It wakes up after the job and the task have ended",
+    "calls `on_kill` of the frozen trigger",
     "ended",
 )
 def _(stage: Stage) -> None:
@@ -486,10 +502,10 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The task is marked failed while no triggerer lives, or before one has begun with its trigger",
-    "nothing: the trigger is forgotten",
+    "The task is marked failed while no triggerer runs, or before one has started its trigger",
+    "nothing: the trigger is dropped",
     "deleted",
-    words="swept by a triggerer that watches another job",
+    words="is swept by a triggerer that watches another job",
 )
 def _(stage: Stage) -> None:
     stage.submit(Instance())
@@ -499,10 +515,10 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The Kubernetes API is away while the task is marked failed",
-    "`on_kill`, which gives up in time",
+    "The Kubernetes API is unreachable while the task is marked failed",
+    "calls `on_kill`, which gives up in time",
     "deleted",
-    words="swept as soon as the API is back",
+    words="is swept as soon as the API is reachable",
 )
 def _(stage: Stage) -> None:
     stage.monkeypatch.setattr(ending, "PATIENCE", 2.0)
@@ -516,14 +532,14 @@ def _(stage: Stage) -> None:
         assert stage.fates() == ("runs",)
         proxy.back()
         stage.swept()
-        stage.close()  # while the proxy is there
+        stage.close()  # while the proxy exists
 
 
 @situation(
-    "Airflow does not say what became of the task",
-    "`on_kill`, whose question fails",
+    "Airflow does not return the state of the task",
+    "calls `on_kill`, whose request fails",
     "deleted",
-    words="trains on, and is swept once Airflow answers",
+    words="continues, and is swept once Airflow answers",
 )
 def _(stage: Stage) -> None:
     stage.bystander()
@@ -537,8 +553,8 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The worker is killed before it defers, or while it waits; a retry remains",
-    "the retry",
+    "The worker is killed before it defers, or while it waits; a retry is left",
+    "starts the retry",
     "adopted",
 )
 def _(stage: Stage) -> None:
@@ -548,8 +564,8 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The same, and the DAG is mended before the retry",
-    "the retry, with another manifest",
+    "The same, and the DAG is fixed before the retry",
+    "starts the retry, with another manifest",
     *("deleted", "runs"),
 )
 def _(stage: Stage) -> None:
@@ -562,7 +578,7 @@ def _(stage: Stage) -> None:
     "The worker is killed before it defers, or while it waits, in the last try",
     "nothing; the task has failed",
     "deleted",
-    words="swept by a triggerer that watches another job",
+    words="is swept by a triggerer that watches another job",
 )
 def _(stage: Stage) -> None:
     stage.dies_after_submit(Instance())
@@ -572,10 +588,10 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "The worker is killed when the job has succeeded, before it could say so",
-    "the retry",
+    "The worker is killed after the job has succeeded, before it could report that",
+    "starts the retry",
     "ended",
-    words="its result is the retry's: nothing is trained twice",
+    words="gives its result to the retry: nothing is trained twice",
 )
 def _(stage: Stage) -> None:
     kept = {"lifecycle": Lifecycle(on_finish="keep"), "retries": 1, "script": "true"}
@@ -586,7 +602,7 @@ def _(stage: Stage) -> None:
     execute(task, Instance(before=first))
 
 
-@situation("The job fails, and a retry remains", "the retry", *("ended", "runs"))
+@situation("The job fails, and a retry is left", "starts the retry", *("ended", "runs"))
 def _(stage: Stage) -> None:
     first = Instance(retries=1)
     waits, trigger = stage.defers(first, retries=1, script="exit 3")
@@ -602,8 +618,8 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "A worker that waits gets SIGTERM, a retry remains",
-    "`on_kill` of the operator; the retry",
+    "A waiting worker receives SIGTERM, a retry is left",
+    "calls `on_kill` of the operator; starts the retry",
     "adopted",
 )
 def _(stage: Stage) -> None:
@@ -613,15 +629,64 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "A worker that waits gets SIGTERM in the last try", "`on_kill` of the operator", "deleted"
+    "A waiting worker receives SIGTERM in the last try",
+    "calls `on_kill` of the operator",
+    "deleted",
 )
 def _(stage: Stage) -> None:
     stage.waits_until_sigterm(Instance())
 
 
 @situation(
-    "The task of a worker that waits is marked failed or cleared",
-    "`on_kill` of the operator; the task is not running",
+    "A scheduler is late, and another one resets the task of a waiting worker; no retry is left",
+    "calls `on_kill` of the operator; starts the next try",
+    "adopted",
+    words="continues, and the next try adopts it",
+)
+def _(stage: Stage) -> None:
+    first = Instance()
+    stage.waits_until_sigterm(first, marked="scheduled")
+    stage.defers(Instance(before=first))
+
+
+@situation(
+    "A scheduler is late, and another one resets the task while its worker reports a success",
+    "rejects the success; starts the next try",
+    "ended",
+    words="gives its result to the next try: nothing is trained twice",
+)
+def _(stage: Stage) -> None:
+    kept = {"script": "true", "lifecycle": Lifecycle(on_finish="keep")}
+    first = Instance()
+    waits, trigger = stage.defers(first, **kept)
+    event = trigger.event()
+    stage.mark("scheduled")
+    task = operator("true", lifecycle=Lifecycle(on_finish="keep"))
+    resume(task, first, waits.method_name, {**waits.kwargs, "event": event})
+    execute(operator("true", lifecycle=Lifecycle(on_finish="keep")), Instance(before=first))
+
+
+@situation(
+    "The job succeeds after the execution timeout has expired, before the worker acts",
+    "nothing",
+    "deleted",
+    words="is a success: deleted as after every success",
+)
+def _(stage: Stage) -> None:
+    first = Instance()
+    limit = timedelta(seconds=1)
+    waits, trigger = stage.defers(first, script="sleep 4", execution_timeout=limit)
+    event = trigger.event()
+    assert event["verdict"] == "timed out"
+    stage.operated.ended()
+    stage.mark("success")
+    task = operator("sleep 4", execution_timeout=limit)
+    resume(task, first, waits.method_name, {**waits.kwargs, "event": event})
+
+
+@situation(
+    "The task of a waiting worker is marked failed or cleared",
+    "calls `on_kill` of the operator; the task is not running",
     "deleted",
 )
 def _(stage: Stage) -> None:
@@ -630,7 +695,7 @@ def _(stage: Stage) -> None:
 
 @situation(
     "Another Airflow with the same DAG sweeps the same namespace",
-    "the other's sweeper, which knows no such task",
+    "runs the sweeper of the other Airflow, which does not know this task",
     "runs",
 )
 def _(stage: Stage) -> None:
@@ -643,9 +708,9 @@ def _(stage: Stage) -> None:
 
 @situation(
     "Another Airflow with the same DAG has its task marked failed",
-    "the other's `on_kill`",
+    "calls `on_kill` in the other Airflow",
     *("runs", "deleted"),
-    words="trains on; the other's own is deleted",
+    words="continues; that of the other Airflow is deleted",
 )
 def _(stage: Stage) -> None:
     stage.submit(Instance())
@@ -669,7 +734,9 @@ def _(stage: Stage) -> None:
     time.sleep(2)
 
 
-@situation("Airflow before 3.3: the task is marked failed", "`cleanup`, as at every end", "deleted")
+@situation(
+    "Airflow before 3.3: the task is marked failed", "calls `cleanup`, as at every end", "deleted"
+)
 def _(stage: Stage) -> None:
     _before_3_3(stage)
     _, trigger = stage.defers(Instance())
@@ -678,7 +745,7 @@ def _(stage: Stage) -> None:
 
 
 @situation(
-    "Airflow before 3.3: the triggerer is stopped", "`cleanup`; the task is deferred", "runs"
+    "Airflow before 3.3: the triggerer is stopped", "calls `cleanup`; the task is deferred", "runs"
 )
 def _(stage: Stage) -> None:
     _before_3_3(stage)
@@ -688,7 +755,7 @@ def _(stage: Stage) -> None:
 
 @situation(
     "Airflow before 3.3: the task is cleared, and runs again at once",
-    "`execute` of the new try, then `cleanup` of the old one",
+    "calls `execute` of the new try, then `cleanup` of the old one",
     *("deleted", "runs"),
 )
 def _(stage: Stage) -> None:
@@ -701,7 +768,7 @@ def _(stage: Stage) -> None:
 
 @situation(
     "Airflow before 3.3: the task was deferred for too long",
-    "`cleanup`, and `resume_execution` of the operator",
+    "calls `cleanup`, and `resume_execution` of the operator",
     "deleted",
 )
 def _(stage: Stage) -> None:
@@ -716,7 +783,7 @@ def _before_3_3(stage: Stage) -> None:
     )
 
 
-# ----- played
+# ----- running them
 
 
 @pytest.fixture(scope="module")
@@ -732,7 +799,7 @@ def stage(target: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stag
     target.api.create(namespace).required("a namespace")
     made = Stage(Operated(world, monkeypatch), monkeypatch)
     monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(made.look_up))
-    # Minutes in the real world.
+    # Minutes in reality.
     hasty = functools.partial(Sweeper, grace=timedelta(0), pause=0.2)
     monkeypatch.setattr("airflow_kftrain.watching.feeds.Sweeper", hasty)
     monkeypatch.setattr(ending, "_PAUSE", 0.2)
@@ -745,7 +812,7 @@ def stage(target: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stag
 def test_what_becomes_of_a_job(stage: Stage, case: Situation) -> None:
     case.play(stage)
     assert stage.fates() == case.fates
-    time.sleep(0.5)  # whoever still had something in mind
+    time.sleep(0.5)  # anything that was still going to happen
     assert stage.fates() == case.fates
 
 

@@ -1,5 +1,5 @@
-"""Model objects of the Kubernetes client are taken wherever dicts are: authors have them from
-KubernetesPodOperator. Both make the same manifest."""
+"""Model objects of the Kubernetes client are accepted wherever dicts are: authors have them from
+KubernetesPodOperator. Both give the same manifest."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ PATCH = (
     },
 )
 
-# What an author may write, with a place for one of each pair.
+# What an author may write, with a place for one object of each pair.
 USES: dict[str, tuple[tuple[Any, Any], Any]] = {
     "a volume": (VOLUME, lambda thing: {"pod": Pod(volumes=[thing])}),
     "a mount": (

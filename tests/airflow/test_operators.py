@@ -1,4 +1,4 @@
-"""Operators as a DAG file makes them and as Airflow renders them; no cluster is needed for that."""
+"""Operators as a DAG file creates them and Airflow renders them. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from airflow_kftrain import (
     Links,
     Logs,
     MPIJobOperator,
+    Mpirun,
     Pod,
     PyTorchJobOperator,
     Replica,
@@ -72,7 +73,7 @@ def manifest_of(operator: Any) -> dict[str, Any]:
     return build_manifest(operator.spec())
 
 
-# At parse
+# When the DAG file is parsed
 
 
 @each
@@ -86,6 +87,7 @@ def test_the_least_is_enough(make: Callable[..., Any]) -> None:
         "Leader logs",
         "Worker logs",
         "Dashboard",
+        "Deferral",  # never shown: it has no URL
     ]
 
 
@@ -150,8 +152,57 @@ def test_each_operator_checks_its_own_fields(make: Callable[[], Any], field: str
     assert caught.value.field == field
 
 
+def mpi_job(operator: type[MPIJobOperator] = MPIJobOperator, **given: Any) -> MPIJobOperator:
+    return operator(task_id="alone", image="i", **{"workers": 2, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"command": ["python", "train.py"]}, "command"),
+        ({"command": ["/opt/bin/train", "{{ ds }}"]}, "command"),
+        (
+            {
+                "workers": None,
+                "command": ["mpirun", "train"],
+                "launcher": Replica(command=["python", "a.py"]),
+                "worker": Replica(count=2),
+            },
+            "launcher.command",
+        ),
+    ],
+)
+def test_an_mpi_job_that_trains_on_its_launcher_alone_is_warned_about(
+    given: dict[str, Any], field: str
+) -> None:
+    with pytest.warns(
+        UserWarning, match=rf"^alone: {field} starts neither mpirun, mpiexec, .* Add"
+    ):
+        mpi_job(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"command": ["mpirun", "python", "train.py"]},
+        {"command": ["/opt/openmpi/bin/mpiexec.hydra", "train"]},
+        {"command": ["timeout", "60", "horovodrun", "python", "train.py"]},
+        {"command": ["/bin/bash", "-c", "start"]},
+        {"command": ["{{ params.starter }}", "train"]},
+        {"command": "{{ params.command }}"},
+        {"command": ["python", "train.py"], "mpirun": Mpirun()},
+        {"args": ["train"]},
+        {"workers": None, "worker": Replica(count=2), "launcher": Replica(command=["mpirun", "a"])},
+        {"command": ["python", "train.py"], "operator": HorovodJobOperator},
+    ],
+    ids=str,
+)
+def test_a_command_that_starts_ranks_or_is_not_known_is_not(given: dict[str, Any]) -> None:
+    mpi_job(**given)  # a warning would be an error here
+
+
 def test_a_field_that_no_operator_has_is_refused() -> None:
-    with pytest.raises(TypeError, match="wrokers"):
+    with pytest.raises(InvalidSpec, match="wrokers: not a parameter of .* Did you mean 'workers'"):
         PyTorchJobOperator(task_id="t", image="i", workers=1, wrokers=2)
 
 
@@ -255,7 +306,7 @@ def test_xcoms_within_nouns_make_their_tasks_go_first() -> None:
 
 
 class _Instance:
-    """Stands in for Airflow's task instance."""
+    """Replaces Airflow's task instance."""
 
     id = run_id = task_id = dag_id = "x"
     try_number = max_tries = 1
@@ -271,7 +322,8 @@ class _Run:
 
 
 def unmapping(mapped: Any, map_index: int) -> Any:
-    """The context of one of many, whose operator is made and rendered as Airflow does it."""
+    """The context of one of many mapped tasks, whose operator is created and rendered as Airflow
+    does it."""
     context = {**CONTEXT, "ti": _Instance(map_index), "dag": mapped.dag, "dag_run": _Run()}
     mapped.render_template_fields(context)
     return context
@@ -362,7 +414,7 @@ def test_a_file_that_is_not_there_is_named(
         operator.read_files(dict(CONTEXT))
 
 
-# What is printed
+# Output
 
 
 @each
@@ -390,7 +442,7 @@ def test_secrets_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_airflow_knows_to_be_secret_is_not_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """However deep it stands, and whatever the variable is called."""
+    """However deep it is, and whatever the variable is called."""
     mask_secret("of-a-connection")
     env = {"DATABASE": "postgres://of-a-connection@db"}
     PyTorchJobOperator(task_id="t", image="i", workers=0, env=env).dry_run()
@@ -399,7 +451,7 @@ def test_what_airflow_knows_to_be_secret_is_not_printed(
     assert "postgres://***@db" in printed
 
 
-# Errors in Airflow's words
+# Errors as Airflow's exceptions
 
 
 @pytest.mark.parametrize(
@@ -426,7 +478,7 @@ def test_what_no_retry_mends_is_not_tried_again(error: Exception, retried: bool)
     assert caught.value.__cause__ is error
 
 
-# What an import costs
+# The cost of an import
 
 
 def test_operators_bring_no_kubernetes_client_along() -> None:
@@ -447,7 +499,7 @@ print([name for name in set(sys.modules) - before
     assert ran.stdout.strip().splitlines()[-1] == "[]"
 
 
-# Horovod and elastic, since their nouns are their own
+# Horovod and elastic jobs, since they have their own nouns
 
 
 def test_all_nouns_can_be_given() -> None:

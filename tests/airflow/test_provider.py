@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import distribution, entry_points
 from importlib.resources import files
-from pathlib import Path
 
 import jsonschema
-import pytest
 
 import airflow_kftrain
 from airflow_kftrain.links import LINKS
 from airflow_kftrain.provider_info import get_provider_info
+from tests.airflow.command_line import CommandLine
 
 VERSION = distribution("airflow-kftrain").version
 
 
-@pytest.fixture(scope="module")
-def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("airflow")
-
-
-def airflow(home: Path, *arguments: str, **settings: str) -> str:
-    """What the command line of a real Airflow prints."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "airflow", *arguments],
-        env={**os.environ, "AIRFLOW_HOME": str(home), **settings},
-        capture_output=True,
-        text=True,
-    )
+def airflow(command_line: CommandLine, *words: str, **settings: str) -> str:
+    """The output of a command of a real Airflow."""
+    ran = command_line.run("airflow", *words, **settings)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
 
-def test_airflow_lists_the_provider(airflow_home: Path) -> None:
-    listed = json.loads(airflow(airflow_home, "providers", "list", "--output", "json"))
+def test_airflow_lists_the_provider(command_line: CommandLine) -> None:
+    listed = json.loads(airflow(command_line, "providers", "list", "--output", "json"))
     ours = [row for row in listed if row["package_name"] == "airflow-kftrain"]
     assert [row["version"] for row in ours] == [VERSION]
     assert "Kubeflow Trainer" in ours[0]["description"]
 
 
-def test_airflow_gets_the_provider(airflow_home: Path) -> None:
+def test_airflow_gets_the_provider(command_line: CommandLine) -> None:
     command = ("providers", "get", "airflow-kftrain", "--output", "json")
-    assert json.loads(airflow(airflow_home, *command)) == [
+    assert json.loads(airflow(command_line, *command)) == [
         {"Provider": "airflow-kftrain", "Version": VERSION}
     ]
-    (full,) = json.loads(airflow(airflow_home, *command, "--full"))
+    (full,) = json.loads(airflow(command_line, *command, "--full"))
     assert full["name"] == "Kubeflow training"
 
 
-def test_airflow_knows_the_option(airflow_home: Path) -> None:
+def test_airflow_knows_the_option(command_line: CommandLine) -> None:
     command = ("config", "get-value", "kftrain", "instance")
-    assert airflow(airflow_home, *command).strip() == ""
-    named = airflow(airflow_home, *command, AIRFLOW__KFTRAIN__INSTANCE="ml-production")
+    assert airflow(command_line, *command).strip() == ""
+    named = airflow(command_line, *command, AIRFLOW__KFTRAIN__INSTANCE="ml-production")
     assert named.strip() == "ml-production"
 
 

@@ -1,6 +1,6 @@
-"""The state of a task, asked over the very wire between a triggerer and its supervisor.
+"""The state of a task, read through the real protocol between a triggerer and its supervisor.
 
-The supervisor's end is stood in for: it answers from a dict instead of from the API.
+The supervisor is replaced: it answers from a dict instead of from the API.
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ from typing import Any
 import msgspec
 import pytest
 from airflow.jobs.triggerer_job_runner import TriggerCommsDecoder
-from airflow.sdk.api.datamodels._generated import TaskStatesResponse
+from airflow.sdk.api.datamodels._generated import DagRunStateResponse, TaskStatesResponse
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import (
+    DagRunStateResult,
     ErrorResponse,
     TaskStatesResult,
     _RequestFrame,
     _ResponseFrame,
 )
 
-from airflow_kftrain.airflow_compat import has_trigger_on_kill, task_state
+from airflow_kftrain.airflow_compat import has_trigger_on_kill, state_when_killed, task_state
 from airflow_kftrain.ownership import TaskState
 
 STATES = {"run": {"train": "deferred", "waits": None, "mapped_0": "failed", "mapped_12": "success"}}
 
 
 class Supervisor:
-    """Answers what a triggerer's supervisor would."""
+    """Answers like a triggerer's supervisor."""
 
     def __init__(self, end: socket.socket) -> None:
         self.asked: list[dict[str, Any]] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.refuses = False
+        self.run_state = "running"
         self._end = end
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -56,6 +58,10 @@ class Supervisor:
             error = ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 500})
             return _ResponseFrame(request.id, None, error.model_dump())
         assert request.body is not None
+        if request.body["type"] == "GetDagRunState":
+            of_run = DagRunStateResponse.model_validate({"state": self.run_state})
+            result = DagRunStateResult.from_api_response(of_run)
+            return _ResponseFrame(request.id, result.model_dump())
         task, index = request.body["task_ids"][0], request.body["map_index"]
         key = task if index < 0 else f"{task}_{index}"
         known = {
@@ -72,7 +78,8 @@ Ask = Callable[[Callable[[], Awaitable[Any]]], Any]
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Supervisor, Ask]]:
-    """A supervisor, and what runs a coroutine as a triggerer does: with its end of the wire."""
+    """A supervisor, and a function that runs a coroutine as a triggerer does, with its end of the
+    connection."""
     ours, theirs = socket.socketpair()
     supervisor = Supervisor(theirs)
 
@@ -115,6 +122,40 @@ def test_a_state_is_asked_for_from_the_event_loop(
     assert (asked["dag_id"], asked["run_ids"], asked["task_ids"]) == ("dag", ["run"], [task])
 
 
+@pytest.mark.parametrize(
+    ("run_state", "state"),
+    [
+        # Also for a run that was cleared: its tasks may start at any moment.
+        ("queued", "running"),
+        ("running", "running"),
+        ("failed", "failed"),
+        ("success", "success"),
+    ],
+)
+def test_an_iteration_of_a_task_loop_may_be_at_work_until_its_run_has_ended(
+    wire: tuple[Supervisor, Ask], run_state: str, state: str
+) -> None:
+    """Airflow returns the state of the latest iteration, whichever was requested."""
+    supervisor, triggerer = wire
+    supervisor.run_state = run_state
+    found = triggerer(lambda: task_state("dag", "run", "train", -1, True))
+    assert found == TaskState(True, state)
+
+
+def test_an_iteration_of_a_run_that_was_deleted_is_gone(wire: tuple[Supervisor, Ask]) -> None:
+    _, triggerer = wire
+    assert triggerer(lambda: task_state("dag", "gone", "train", -1, True)) == TaskState(False)
+
+
+@pytest.mark.parametrize(("looped", "state"), [(False, "deferred"), (True, "no longer deferred")])
+def test_a_kill_of_an_iteration_is_taken_at_airflows_word(
+    wire: tuple[Supervisor, Ask], looped: bool, state: str
+) -> None:
+    _, triggerer = wire
+    found = triggerer(lambda: state_when_killed("dag", "run", "train", -1, looped))
+    assert found == TaskState(True, state)
+
+
 def test_a_run_that_was_deleted_has_no_tasks(wire: tuple[Supervisor, Ask]) -> None:
     _, triggerer = wire
     assert triggerer(lambda: task_state("dag", "gone", "train", -1)) == TaskState(exists=False)
@@ -147,7 +188,7 @@ def test_many_ask_at_once(wire: tuple[Supervisor, Ask]) -> None:
 
 
 def test_who_gives_up_does_not_leave_its_answer_to_the_next(wire: tuple[Supervisor, Ask]) -> None:
-    """A trigger's on_kill is cut off after 30 seconds; other triggers share its wire."""
+    """A trigger's on_kill is cancelled after 30 seconds; other triggers share its connection."""
     supervisor, triggerer = wire
 
     async def give_up_and_ask_again() -> TaskState:

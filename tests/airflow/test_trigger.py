@@ -1,4 +1,4 @@
-"""The trigger, where no cluster is needed."""
+"""The trigger, as far as no cluster is needed."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def test_what_it_cannot_read_is_an_event(kwargs):
 
 
 def test_a_connection_that_is_not_there_is_an_event(monkeypatch):
-    monkeypatch.setattr(watcher, "LONGEST_FORBIDDEN", 0.0)  # it might come
+    monkeypatch.setattr(watcher, "LONGEST_FORBIDDEN", 0.0)  # it might be created
     order = ORDER._replace(connection="nowhere")
     (outcome,) = events(TrainingJobTrigger(order.to_dict()))
     assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "BadConnection")
@@ -75,7 +75,7 @@ def test_a_fault_of_ours_is_an_event(monkeypatch):
 
 @pytest.fixture
 def ended(monkeypatch):
-    """The orders whose jobs were to be ended."""
+    """The orders whose jobs should have been ended."""
     orders = []
 
     async def end_job(order, look_up):
@@ -87,7 +87,7 @@ def ended(monkeypatch):
 
 
 class Task:
-    """Stands in for the task instance that Airflow gives a trigger."""
+    """Replaces the task instance that Airflow gives a trigger."""
 
     dag_id, task_id, run_id, map_index = "nightly", "train", "manual__1", -1
 

@@ -1,6 +1,6 @@
-"""Waiting on a worker: signals arrive in the middle of it, and end nothing at random.
+"""Waiting in a worker: signals arrive in the middle of it, and must not end anything at random.
 
-The watch itself is stood in for; Airflow's timeout and the signals are real.
+The watch is replaced; Airflow's timeout and the signals are real.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Watch = Callable[[], Awaitable[Outcome]]
 def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Watch], Waiting]:
     def make(watch: Watch) -> Waiting:
         async def stands_in(order: WatchOrder, **_: Any) -> Outcome:
-            assert order is ORDER
+            assert order == ORDER
             return await watch()
 
         monkeypatch.setattr("airflow_kftrain.watching.watcher.watch_job", stands_in)

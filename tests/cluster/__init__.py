@@ -1,1 +1,1 @@
-"""One conformance suite: what a cluster with training operators does, told as scenarios."""
+"""One conformance suite: what a cluster with training operators does, as scenarios."""

@@ -1,9 +1,9 @@
-"""Holds what a target showed of a job against the recordings of the real one.
+"""Compares what a job showed on a target with the recordings of the real one.
 
-Not line by line, since what is seen of a job depends on how fast it is: the verdict of the scenario
-has to be the same, and whatever was said must have been said of some job of that kind in the
-recordings: each condition, each event, and each change from one set of true conditions to another,
-be it at once or step by step, since a fast look takes several steps at once.
+Not line by line, since the observation of a job depends on its speed. The verdict of the scenario
+has to be the same, and everything that was observed must occur in the recordings for some job of
+that kind: each condition, each event, and each change from one set of true conditions to another,
+in one step or in several, since fast changes are seen as one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Word = tuple[str, ...]
 
 
 def unlike(lines: list[str], name: str) -> list[str]:
-    """What was seen (lines of a recorder) and is not like the recording of that name."""
+    """The observations (lines of a recorder) that do not occur in the recording of that name."""
     seen = parse(name, lines)
     real = next(each for each in recordings() if each.name == name)
     faults = [f"the verdict is {seen.verdict!r}"] if seen.verdict != real.verdict else []
@@ -39,7 +39,9 @@ def _reachable(known: frozenset[Word], start: str) -> set[str]:
 @functools.cache
 def _known(api_version: str, kind: str) -> frozenset[Word]:
     of_kind = [
-        each for each in recordings() if (each.api_version, each.kind) == (api_version, kind)
+        each
+        for each in recordings()
+        if (each.api_version, each.kind) == (api_version, kind) and not each.is_queued
     ]
     return frozenset(word for each in of_kind for word in _words(each))
 

@@ -1,8 +1,8 @@
 """Scenarios run on a target, each in a namespace of its own: `pytest tests/cluster --target real`.
 
-On the real target a scenario needs one of two profiles, MPIJob being v1 or v2beta1:
-`pytestmark = pytest.mark.profile("mpi-operator")`; without the mark it is training-operator.
-What the embedded cluster does not do is marked `real_only("why")`.
+On the real target a scenario needs one of two profiles, since MPIJob is either v1 or v2beta1:
+`pytestmark = pytest.mark.profile("mpi-operator")`; without the mark it is training-operator. A
+scenario that the embedded cluster does not support is marked `real_only("why")`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kftrain.local.faults.command import FaultProxy, running
+from kftrain_local.faults.command import FaultProxy, running
 from tests.cluster.comparison import unlike
 from tests.cluster.recorder import RECORDINGS
-from tests.cluster.sharing import locked, shared
+from tests.cluster.sharing import folder_of_the_run, locked, shared
 from tests.cluster.table import Table, real_only, scenario_of
 from tests.cluster.targets import LocalTarget, Target
 from tests.cluster.world import World
@@ -26,7 +26,7 @@ from tests.control_plane import PROFILES
 
 HERE = Path(__file__).parent
 
-# Without the time that fixtures take: waiting for another control plane is no fault of a test.
+# Without the time of fixtures: a test that waits for another control plane is not at fault.
 _SECONDS_A_TEST = 180
 
 _LOCAL = "local"
@@ -46,7 +46,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         profiles = {"local": _LOCAL, "real": mark.args[0] if mark else PROFILES[0]}
         names = metafunc.config.getoption("--target") or ["local"]
         targets = [profiles[name] for name in names]
-        # Beside other parameters the scope has to be said, or each test gets a target of its own.
+        # Next to other parameters the scope must be explicit, or each test gets a target of its
+        # own.
         metafunc.parametrize("target", targets, indirect=True, scope="session", ids=names)
 
 
@@ -85,7 +86,7 @@ def pytest_runtest_makereport(
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    folder = _folder_of_the_run(request.config, tmp_path_factory)
+    folder = folder_of_the_run(request.config, tmp_path_factory)
     with LocalTarget() if request.param == _LOCAL else shared(request.param, folder) as target:
         yield target
 
@@ -94,16 +95,10 @@ def target(
 def alone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Scenarios that touch the whole cluster, or look at it, follow one another. By a lock, since
-    pytest-xdist 3.8 heeds no groups with pytest 9.2."""
-    with locked(_folder_of_the_run(request.config, tmp_path_factory) / "alone", LOCK_EX):
+    """Scenarios that affect the whole cluster, or look at it, run one after the other. By a lock,
+    since pytest-xdist 3.8 ignores groups with pytest 9.2."""
+    with locked(folder_of_the_run(request.config, tmp_path_factory) / "alone", LOCK_EX):
         yield
-
-
-def _folder_of_the_run(config: pytest.Config, factory: pytest.TempPathFactory) -> Path:
-    """Of all its processes."""
-    folder = factory.getbasetemp()
-    return folder.parent if hasattr(config, "workerinput") else folder
 
 
 @pytest.fixture
@@ -132,7 +127,7 @@ def connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def proxy(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """Makes faults on the way of the Airflow connection `cluster`."""
+    """Injects faults on the way of the Airflow connection `cluster`."""
     with running(FaultProxy(world.target.kubeconfig)) as proxy:
         connect(monkeypatch, proxy.kubeconfig)
         yield proxy
@@ -144,8 +139,8 @@ def connect(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
 
 
 def _keep_recording(world: World, request: pytest.FixtureRequest) -> None:
-    """Writes it if that is asked for and the target is the real one, or compares with what it was
-    there; a scenario in which no job came to be has none."""
+    """Writes the recording if that is requested and the target is the real one, or compares with
+    the existing one. A scenario that creates no job has none."""
     assert world.recorder is not None
     scenario = scenario_of(request.node)
     file = RECORDINGS / f"{scenario.file_name}.jsonl"

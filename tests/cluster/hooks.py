@@ -1,4 +1,4 @@
-"""Both hooks in the hands of a scenario, one like the other."""
+"""Both hooks, so that a scenario can use either of them in the same way."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from airflow_kftrain.hooks.permissions import Permission, role_rules
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
+from tests.cluster.world import World
+from tests.control_plane.access import service_account_token
 from tests.control_plane.api import Manifest
 
 CONNECTION = "cluster"
 
 
 def set_connection(patch: pytest.MonkeyPatch, name: str = CONNECTION, **extra: Any) -> None:
-    """An Airflow connection, as an environment variable says it."""
+    """An Airflow connection in an environment variable."""
     said = {"conn_type": "kubernetes", "extra": extra}
     patch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(said))
 
 
 class Looped:
-    """The asynchronous hook in an event loop of its own, to be called like the synchronous one.
-    `with` ends the loop as asyncio.run does, with warnings for what is left open."""
+    """The asynchronous hook in an event loop of its own, with the methods of the blocking one.
+    `with` ends the loop like asyncio.run, with warnings about everything that is left open."""
 
     def __init__(self, connection: str | None) -> None:
         self._hook = AsyncTrainingJobHook(connection)
@@ -82,8 +86,20 @@ def with_owner(manifest: Manifest, namespace: str, owner: str = "me") -> Manifes
     return {**manifest, "metadata": {"labels": {"for": "test"}, **metadata}}
 
 
+def be_user(
+    world: World, patch: pytest.MonkeyPatch, folder: Path, rules: Sequence[Manifest]
+) -> None:
+    """The connection has only these permissions, in the namespace of the world."""
+    token = service_account_token(world.api, "user", world.namespace, rules)
+    config = yaml.safe_load(world.target.kubeconfig.read_text(encoding="utf-8"))
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    set_connection(patch, kube_config_path=str(file), namespace=world.namespace)
+
+
 def without(missing: Permission) -> list[Manifest]:
-    """All rules but for one verb on one resource."""
+    """All rules except one verb on one resource."""
     rules = role_rules()
     for rule in rules:
         if (rule["apiGroups"], rule["resources"]) == ([missing.group], [missing.resource]):

@@ -1,4 +1,4 @@
-"""Manifests of small jobs, as the operators take them: commands of a shell instead of training."""
+"""Manifests of small jobs, as the operators accept them: shell commands instead of training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRAINER = "trainer.kubeflow.org/v1alpha1"
 
 
 def shell(script: str) -> list[str]:
-    """`$$` in a script is one `$` to Kubernetes: write `$$$$` for the shell's own pid."""
+    """`$$` in a script is one `$` for Kubernetes: write `$$$$` for the shell's own pid."""
     return ["sh", "-c", script]
 
 
@@ -25,7 +25,7 @@ def replica(
     pod: Manifest | None = None,
     **fields: Any,
 ) -> Manifest:
-    """One role: `fields` go into its container, `pod` into its pod spec."""
+    """One role: `fields` are added to its container, `pod` to its pod spec."""
     main: Manifest = {"name": container, "image": "x", **fields}
     if script is not None:
         main["command"] = shell(script)

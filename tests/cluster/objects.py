@@ -1,4 +1,4 @@
-"""Objects for the scenarios about the API itself: one that is built in, and one of our kinds."""
+"""Objects for the scenarios about the API itself: one built-in kind, and one of our kinds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
 def secret(name: str = "s", **metadata: Any) -> Manifest:
-    """Not a ConfigMap: Kubernetes itself puts one of those into each namespace."""
+    """Not a ConfigMap: Kubernetes itself creates one in each namespace."""
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, **metadata}}
+
+
+def config_map(name: str, **data: str) -> Manifest:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def still_job(name: str = "job", **metadata: Any) -> Manifest:
@@ -41,14 +45,15 @@ class Collection:
         self.path = world.path(sample["kind"], None, sample["apiVersion"])
 
     def create(self, name: str, **metadata: Any) -> Manifest:
-        """The object, when nobody will write to it any more but the scenario."""
+        """Returns the object when only the scenario will write to it any more."""
         created = self._world.create(self._make(name, **metadata))
         if self._make is secret:
             return created
         return eventually(lambda: self._settled(name, created))
 
     def _settled(self, name: str, created: Manifest) -> Manifest | None:
-        """Its operator has told all that it will tell, Created and Suspended; or it is gone."""
+        """Waits until its operator has reported everything, Created and Suspended; or it is
+        gone."""
         answer = self.call("GET", name)
         if answer.code == 404:
             return created
@@ -66,7 +71,7 @@ class Collection:
         return self.call("GET", name).code == 200
 
     def is_gone(self, name: str) -> None:
-        """Waits until there is none of that name."""
+        """Waits until there is no object of that name."""
         eventually(lambda: self.call("GET", name).code == 404, lambda: self.call("GET", name).text)
 
     def listed(self, **query: object) -> Answer:
@@ -85,7 +90,7 @@ class Collection:
         return self._world.api.watch(self.path, **query)
 
     def version(self) -> str:
-        """Of the list as it is now."""
+        """The version of the list as it is now."""
         return str(self.listed().required("the list")["metadata"]["resourceVersion"])
 
 
@@ -105,5 +110,5 @@ def refusal(answer: Answer) -> tuple[int, str | None]:
 
 
 def causes(answer: Answer) -> dict[str, str]:
-    """Reasons by fields."""
+    """The reasons by field."""
     return {cause["field"]: cause["reason"] for cause in answer.object["details"]["causes"]}

@@ -1,8 +1,8 @@
-"""Operators at work on a target, without an Airflow around them.
+"""Operators on a target, without an Airflow around them.
 
-The task instance is stood in for, since Airflow has none outside of a run: it keeps XComs, and is a
-new one for each try. Everything else is real: the operator, its trigger as Airflow stores and makes
-it anew, the hooks and the cluster. tests/local/test_operators.py runs them in Airflow.
+The task instance is replaced, since Airflow has none outside of a run: it stores XComs, and each
+try has a new one. Everything else is real: the operator, its trigger as Airflow stores and
+recreates it, the hooks and the cluster. tests/local/test_operators.py runs them in Airflow.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from typing import Any
 
 import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from airflow_kftrain import PyTorchJobOperator
+from airflow_kftrain.airflow_compat import exceptions
 from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
+from airflow_kftrain.ownership import TaskState
 from tests.cluster.jobs import shell
 from tests.cluster.world import World, eventually
 from tests.control_plane.api import Manifest
 
+ERRORS = exceptions()
 PYTORCH = ("PyTorchJob", "kubeflow.org/v1")
 
 
 class Instance:
-    """Stands in for Airflow's task instance of one try."""
+    """Replaces Airflow's task instance of one try."""
 
     map_index = -1
     dag_id = "dag"
@@ -42,6 +47,7 @@ class Instance:
         self.max_tries: int = retries if before is None else before.max_tries
         self.start_date = datetime.now(timezone.utc)
         self.xcoms: dict[str, Any] = {}
+        self.outlet_events = OutletEventAccessors()
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = json.loads(json.dumps(value))
@@ -57,12 +63,20 @@ class Operated:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = world
         self.connect(str(world.target.kubeconfig), monkeypatch)
-        # What Airflow would do with links; and no more time than needed until an event.
+        # Airflow's actions with links, and its answer about the task: that it has accepted the
+        # success.
         monkeypatch.setattr(
             "airflow_kftrain.operators.showing.push_link",
             lambda instance, key, url: instance.xcom_push(key, url),
         )
-        monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
+        monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(_succeeded))
+        monkeypatch.setattr(
+            "airflow_kftrain.operators.lineage.stored_value",
+            lambda instance, key: instance.xcoms.get(key),
+        )
+        # No worker has to exit before an event.
+        monkeypatch.setattr("airflow_kftrain.triggers.training_job.link_is_stored", _stored)
+        monkeypatch.setattr("airflow_kftrain.triggers.holding.LEAST", timedelta())
         monkeypatch.setenv("AIRFLOW__KFTRAIN__INSTANCE", world.namespace)
 
     def connect(self, kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +92,7 @@ class Operated:
         return job
 
     def runs(self) -> Manifest:
-        """The one job, as soon as it does."""
+        """The only job, as soon as it runs."""
 
         def look() -> Manifest | None:
             for job in self.jobs():
@@ -90,7 +104,7 @@ class Operated:
         return eventually(look, self.jobs)
 
     def ended(self) -> Manifest:
-        """The one job, as soon as it has."""
+        """The only job, as soon as it has ended."""
 
         def look() -> Manifest | None:
             job = self.job()
@@ -99,6 +113,14 @@ class Operated:
             return job if ends & {"Succeeded", "Failed"} else None
 
         return eventually(look, self.jobs)
+
+
+async def _stored(*_: object) -> bool:
+    return True
+
+
+def _succeeded(**asked: Any) -> dict[str, dict[str, str]]:
+    return {run: dict.fromkeys(asked["task_ids"], "success") for run in asked["run_ids"]}
 
 
 def operator(script: str = "true", **more: Any) -> PyTorchJobOperator:
@@ -114,24 +136,40 @@ def operator(script: str = "true", **more: Any) -> PyTorchJobOperator:
 
 
 def context_of(task: BaseTrainingJobOperator, instance: Instance) -> Any:
-    return {"ti": instance, "task": task}
+    return {"ti": instance, "task": task, "outlet_events": instance.outlet_events}
 
 
 def execute(task: BaseTrainingJobOperator, instance: Instance) -> Any:
     with _as_in_a_run(task):
-        return task.execute(context_of(task, instance))
+        value = task.execute(context_of(task, instance))
+    return _finalized(task, instance, value)
+
+
+def deferring(task: BaseTrainingJobOperator, instance: Instance) -> Any:
+    task.deferrable = True
+    with pytest.raises(ERRORS.TaskDeferred) as caught:
+        execute(task, instance)
+    return caught.value
 
 
 def resume(
     task: BaseTrainingJobOperator, instance: Instance, method: str, arguments: dict[str, Any]
 ) -> Any:
     with _as_in_a_run(task):
-        return task.resume_execution(method, arguments, context_of(task, instance))
+        value = task.resume_execution(method, arguments, context_of(task, instance))
+    return _finalized(task, instance, value)
+
+
+def _finalized(task: BaseTrainingJobOperator, instance: Instance, value: Any) -> Any:
+    """Airflow's actions in the worker after it has reported a success, accepted or not."""
+    for callback in task.on_success_callback or ():
+        callback(context_of(task, instance))
+    return value
 
 
 @contextmanager
 def _as_in_a_run(task: BaseTrainingJobOperator) -> Iterator[None]:
-    """Airflow warns of operators that call each other's execute."""
+    """Airflow warns about operators that call each other's execute."""
     token = ExecutorSafeguard.tracker.set(task)
     try:
         yield
@@ -140,7 +178,7 @@ def _as_in_a_run(task: BaseTrainingJobOperator) -> Iterator[None]:
 
 
 def event_of(deferred: Any) -> dict[str, Any]:
-    """What the trigger fires, made anew from what Airflow stores of it."""
+    """The event of the trigger, recreated from what Airflow stores of it."""
     path, arguments = deferred.trigger.serialize()
     module, _, name = path.rpartition(".")
     stored = json.loads(json.dumps(arguments))
@@ -152,3 +190,12 @@ def event_of(deferred: Any) -> dict[str, Any]:
         raise AssertionError("no event")
 
     return dict(json.loads(json.dumps(asyncio.run(first()))))
+
+
+def airflow_says(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
+    async def stands_in(*_: object) -> TaskState:
+        if state is None:
+            raise RuntimeError("no answer")
+        return TaskState(True, state)
+
+    monkeypatch.setattr("airflow_kftrain.airflow_compat.task_state", stands_in)

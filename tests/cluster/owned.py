@@ -1,4 +1,4 @@
-"""Jobs that belong to a task, as its worker creates them, and the connection to reach them by."""
+"""Jobs that belong to a task, as its worker creates them, and the connection to their cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY = FIRST._replace(ti_id="ti-2", try_number=2)
 
 
 def connection(kubeconfig: Path, namespace: str) -> tuple[str, str]:
-    """A variable of the environment, by which Airflow knows the connection CONNECTION."""
+    """An environment variable that defines the connection CONNECTION."""
     extra = {"kube_config_path": str(kubeconfig), "namespace": namespace}
     return "AIRFLOW_CONN_CLUSTER", json.dumps({"conn_type": "kubernetes", "extra": extra})
 
@@ -33,7 +33,7 @@ def owned_job(script: str = "sleep 120", owner: Owner = FIRST, **annotations: st
 
 
 def order_for(world: World, job: Job, owner: Owner = FIRST, **fields: Any) -> WatchOrder:
-    """What the worker hands to the trigger."""
+    """The order that the worker gives to the trigger."""
     reference = JobReference(
         "PyTorchJob", world.namespace, job.name, job.created["metadata"]["uid"]
     )
@@ -42,5 +42,5 @@ def order_for(world: World, job: Job, owner: Owner = FIRST, **fields: Any) -> Wa
 
 
 def adopt(job: Job, owner: Owner) -> None:
-    """As a newer try takes a job over."""
+    """As a newer try adopts a job."""
     job.patch({"metadata": {"annotations": owner_annotations(owner)}})

@@ -1,9 +1,10 @@
-"""Records what happens to a job: each state of it, of its pods, and each event, as they came.
+"""Records what happens to a job: each state of the job, of its pods and of its Workload, and each
+event, in their order.
 
-A recording is a file of JSON lines. The first one says what it is of; each other line is one
-change: the first state of an object is written whole, each later one as a merge patch to it. Names
-that are new each time are replaced (uids, the namespace, what Kubernetes appends to generated
-names, the node), and times count from the job's creation, which was at 2026-01-01T00:00:00Z.
+A recording is a file of JSON lines. The first one describes it; each other line is one change. The
+first state of an object is written as a whole, each later one as a merge patch to it. Names that
+are different each time are replaced (uids, the namespace, suffixes of generated names, the node).
+Times count from the job's creation, which is set to 2026-01-01T00:00:00Z.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ _CREATION = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NODE = re.compile(r"\bnode-[0-9a-f]{8}\b")
-_TOLD_ONCE = "ImagesAreNotRun"  # by the agent, of whichever pod is its first
+_TOLD_ONCE = "ImagesAreNotRun"  # the agent writes these for whichever pod is its first
+_HASH = 5
 _NOISE = ("managedFields", "resourceVersion", "selfLink")
 
 
 class Change(NamedTuple):
     what: str
-    """job, pod or event"""
+    """job, pod, workload or event"""
     type: str
     """ADDED, MODIFIED or DELETED"""
     object: Manifest
@@ -40,11 +42,11 @@ class Change(NamedTuple):
 
 
 class Recorder:
-    """Follows the collections at `paths` from its making on."""
+    """Follows the collections at `paths` from its creation on."""
 
     def __init__(self, api: Api, namespace: str, paths: Mapping[str, str]) -> None:
         self.verdict = ""
-        """What the job came to, as the scenario has found; "" as long as it lives."""
+        """The result of the job as the scenario knows it; "" while it is unfinished."""
         self._api = api
         self._namespace = namespace
         self._paths = paths
@@ -82,7 +84,7 @@ class Recorder:
             self._arrived.notify_all()
 
     def stop(self) -> None:
-        """When all that the server has now has been seen."""
+        """Stops when it has seen everything that the server has now."""
         try:
             for what, path in self._paths.items():
                 self._wait_for(what, path)
@@ -101,7 +103,7 @@ class Recorder:
 
         def seen() -> bool:
             now = self._alive[what]
-            # What has changed since the list was made has been seen in a later state.
+            # Changes since the list was created appear in a later state.
             return all(int(now.get(uid, version)) >= int(wanted[uid]) for uid in wanted) and all(
                 uid in wanted or int(now[uid]) > version for uid in now
             )
@@ -128,7 +130,7 @@ class Recorder:
 
 
 class _Normal:
-    """Takes out of objects what is new in each run."""
+    """Removes from objects everything that differs from run to run."""
 
     def __init__(self, namespace: str, job: Manifest, changes: list[Change]) -> None:
         self._created = _read(job["metadata"]["creationTimestamp"])
@@ -137,12 +139,14 @@ class _Normal:
         for change in changes:
             metadata = change.object["metadata"]
             prefix = metadata.get("generateName")
+            if change.what == "workload":  # it ends with a hash
+                prefix = metadata["name"][:-_HASH]
             if prefix and metadata["name"] not in self._words:
                 count = sum(word.startswith(prefix) for word in self._words)
                 self._words[metadata["name"]] = f"{prefix}{_suffix(count)}"
         ordered = sorted(self._words, key=len, reverse=True)
         words = "|".join(re.escape(word) for word in ordered)
-        # The kubelet writes of a pod as NAME_NAMESPACE(UID).
+        # The kubelet names a pod NAME_NAMESPACE(UID).
         self._word = re.compile(rf"(?<![a-zA-Z0-9-])(?:{words})(?![a-zA-Z0-9-])")
 
     def seconds(self, moment: float) -> float:
@@ -178,7 +182,7 @@ def _read(text: str) -> datetime:
 
 
 def _suffix(number: int) -> str:
-    """Five letters, as Kubernetes appends."""
+    """Five characters, as Kubernetes appends them."""
     return "".join(chr(ord("a") + number // 26**place % 26) for place in (4, 3, 2, 1, 0))
 
 
@@ -205,7 +209,7 @@ def _name(what: str, found: Manifest, number: int) -> str:
 
 
 def difference(old: Manifest, new: Manifest) -> Manifest:
-    """The merge patch (RFC 7386) that makes `new` of `old`."""
+    """The merge patch (RFC 7386) that turns `old` into `new`."""
     patch: Manifest = dict.fromkeys(old.keys() - new.keys())
     for key, value in new.items():
         before = old.get(key)

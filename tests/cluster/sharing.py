@@ -1,7 +1,7 @@
 """One real target for all processes of a run: `pytest tests/cluster --target real -n 4`.
 
-The process that comes first starts it; the others get to know where it is, and use it until the
-last has let go of it. Profiles follow one another: who has done with one waits for its end.
+The first process starts it. The others learn where it is, and use it until the last one has
+finished. Profiles run one after the other: a process that has finished one waits for its end.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.cluster.targets import RealTarget, Target
 from tests.control_plane.api import Api
@@ -45,7 +47,7 @@ def shared(profile: str, folder: Path) -> Iterator[Target]:
 
 
 class JoinedTarget:
-    """The real target that another process has started and will end, by its description."""
+    """The real target that another process has started and will stop, from its description."""
 
     name = "real"
 
@@ -74,3 +76,9 @@ def locked(file: Path, how: int) -> Iterator[None]:
     with file.open("w") as opened:
         fcntl.flock(opened, how)
         yield
+
+
+def folder_of_the_run(config: pytest.Config, factory: pytest.TempPathFactory) -> Path:
+    """The folder of all processes of the run."""
+    folder = factory.getbasetemp()
+    return folder.parent if hasattr(config, "workerinput") else folder

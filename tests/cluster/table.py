@@ -1,7 +1,7 @@
-"""Writes docs/conformance.md: every scenario, and how it went on each target.
+"""Writes docs/conformance.md: every scenario, and its result on each target.
 
 A column is written when a run has tried every scenario on its target. There are no dates and no
-durations, so that the page changes only when a scenario or a result does.
+durations, so the page changes only when a scenario or a result does.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+_FOLDER = Path(__file__).parent
 FILE = Path(__file__).parents[2] / "docs" / "conformance.md"
 
 _HEAD = """\
 # Conformance
 
-What a cluster with training operators does, as far as this project leans on it. Each line is a
-scenario of `tests/cluster`, run by `make test-real` on two targets: **real**, a real control plane
-with the real operators (its versions are in [control-plane.md](control-plane.md)) and the project's
-node agent ([local-agent.md](local-agent.md)); **local**, the embedded cluster
-([local-cluster.md](local-cluster.md)). What the embedded cluster leaves out has its reason there.
-The suite writes this page.
+What this project relies on in a cluster with training operators. Each line is a scenario of
+`tests/cluster`. `make test-real` runs it on two targets: **real**, a real control plane with the
+real operators (their versions are in [control-plane.md](control-plane.md)) and the project's node
+agent ([local-agent.md](local-agent.md)); **local**, the embedded cluster
+([local-cluster.md](local-cluster.md)). If the embedded cluster does not support a scenario, the
+line says why. The suite writes this page.
 """
 
 _OUTPUT = "conformance"
@@ -36,7 +37,7 @@ class Scenario(NamedTuple):
     area: str
     """The first line of the module's docstring."""
     text: str
-    """What the test's name says."""
+    """The name of the test in words."""
     file_name: str
 
 
@@ -52,13 +53,13 @@ def scenario_of(item: pytest.Item) -> Scenario:
 
 
 def real_only(item: pytest.Item) -> str:
-    """Why the embedded cluster does not do it; "" if it does."""
+    """Why the embedded cluster does not support it; "" if it does."""
     mark = item.get_closest_marker("real_only")
     return str(mark.args[0]) if mark else ""
 
 
 def _case(item: pytest.Function) -> str:
-    """The id of its parameters, without the target's."""
+    """The id of its parameters, without that of the target."""
     return re.sub(r"(^|-)(?:local|real)(-|$)", "", item.callspec.id)
 
 
@@ -70,11 +71,11 @@ class Table:
         self._whole = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Only a run of everything in this folder may write; of those in several processes only
-        one on the real target, so that `make test` leaves the page alone."""
-        items = [item for item in session.items if item.path.parent == Path(__file__).parent]
+        """Only a run of everything in this folder may write; with several processes, only one on
+        the real target, so that `make test` leaves the page alone."""
+        items = [item for item in session.items if item.path.is_relative_to(_FOLDER)]
         modules = {Path(item.path) for item in items}
-        all_modules = {file for file in Path(__file__).parent.glob("test_*.py")}
+        all_modules = set(_FOLDER.rglob("test_*.py"))
         config = session.config
         narrowed = config.option.keyword or config.option.markexpr or config.option.collectonly
         chosen = any("::" in argument for argument in config.args)
@@ -95,7 +96,8 @@ class Table:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """In a run in several processes the reports come here, but each of those has collected."""
+        """In a run with several processes the reports arrive here, but each of those has
+        collected."""
         if found := getattr(node, "workeroutput", {}).get(_OUTPUT):
             places, left_out = found
             self._whole = True
@@ -121,7 +123,7 @@ class Table:
                 (scenario.area, scenario.text, target): result
                 for (scenario, target), result in self._results.items()
             }
-            # A run on the real target alone has tried all that there is.
+            # A run on the real target alone has tried everything.
             tried = {target for _, target in self._places.values()}
             known = {(each.area, each.text) for each, _ in self._results}
             if "real" not in tried:
@@ -130,11 +132,11 @@ class Table:
 
 
 Results = dict[tuple[str, str, str], str]
-"""(area, scenario, target) -> how it went"""
+"""(area, scenario, target) -> its result"""
 
 
 def read_page(page: str) -> Results:
-    """A run on one target keeps what is said of the other."""
+    """A run on one target keeps the results of the other."""
     results: Results = {}
     area = ""
     for line in page.splitlines():
@@ -143,7 +145,7 @@ def read_page(page: str) -> Results:
         elif area and line.startswith("| ") and line not in (_HEADER, _RULE):
             text, *words = line.strip("| ").split(" | ")
             if len(words) != len(_TARGETS):
-                return {}  # a page of another make
+                return {}  # the page has another format
             results |= {
                 (area, text, each): word for each, word in zip(_TARGETS, words, strict=True)
             }

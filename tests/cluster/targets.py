@@ -1,4 +1,4 @@
-"""What the suite runs on: a cluster with a node that runs pods, ready when it is entered."""
+"""The targets of the suite: clusters with a node that runs pods, ready when they are entered."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.control_plane.processes import process_id
 _ROOT = str(Path(__file__).parents[2])
 _PATIENCE = 60
 _HISTORY = 500
-"""Changes that the embedded cluster remembers here, so that forgetting them takes no time."""
+"""How many changes the embedded cluster remembers here; few, so that forgetting is fast."""
 _NODE = ("--backoff", "0.5", "--cpu", "64", "--memory", "64Gi", "--gpus", "4")
 
 
 class Target(Protocol):
-    """`with` starts it and ends it."""
+    """`with` starts and stops it."""
 
     name: str
     api: Api
@@ -39,14 +39,14 @@ class Target(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def forget_history(self) -> None:
-        """What was before now is not to be had any more: events of old, lists in pages."""
+        """Makes the cluster forget everything before now: old events, and lists in pages."""
 
     def check(self) -> None:
-        """A dead part is named where it died, not by what fails later for want of it."""
+        """Names a part that has died, instead of what fails later without it."""
 
 
 class RealTarget:
-    """The real control plane of a profile, and our node agent under it."""
+    """The real control plane of a profile, with our node agent."""
 
     name = "real"
 
@@ -75,7 +75,7 @@ class RealTarget:
         self.agent.check()
 
     def description(self) -> dict[str, Any]:
-        """What other processes need to use it, too (sharing.py)."""
+        """Everything that other processes need to use it, too (sharing.py)."""
         parts = {**self.plane.pids(), "the node agent": self.agent.process.pid}
         return {
             "kubeconfig": str(self.kubeconfig),
@@ -86,7 +86,7 @@ class RealTarget:
 
 
 class AgentProcess:
-    """A node, from the moment it is ready; at its end nothing of it may be left."""
+    """A node, from the moment when it is ready. At its end nothing of it may be left."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self.name = f"node-{secrets.token_hex(4)}"
@@ -107,7 +107,7 @@ class AgentProcess:
     def start(self) -> None:
         with open(self._log, "a", encoding="utf-8") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "airflow_kftrain.local.agent", *self._words],
+                [sys.executable, "-m", "kftrain_local.agent", *self._words],
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": _ROOT, "SECRET_OF_THE_AGENT": "hush"},
             )
@@ -131,17 +131,44 @@ class LocalTarget:
 
     def __init__(self) -> None:
         self.cluster = f"test-{secrets.token_hex(4)}"
+        self._undo = ExitStack()
 
     def __enter__(self) -> LocalTarget:
-        self.call("up", "--detach", "--history", str(_HISTORY), *_NODE)
-        self.kubeconfig = Path(self.call("kubeconfig").strip())
+        words = ["up", "--name", self.cluster, "--history", str(_HISTORY), *_NODE]
+        with ExitStack() as undo:
+            self._output = Path(undo.enter_context(tempfile.NamedTemporaryFile()).name)
+            with self._output.open("w", encoding="utf-8") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "kftrain_local.command", *words],
+                    stdout=output,
+                    stderr=output,
+                    cwd=_ROOT,
+                    start_new_session=True,  # Ctrl-C is for the tests, which end it
+                )
+            undo.callback(self._end)
+            end = time.monotonic() + _PATIENCE
+            while "stop it:" not in self.said():  # the last line that it prints
+                assert self._process.poll() is None, self.said()
+                assert time.monotonic() < end, f"the cluster does not start: {self.said()}"
+                time.sleep(0.02)
+            self._undo = undo.pop_all()
+        (kubeconfig,) = re.findall(r"KUBECONFIG=(\S+)", self.said())
+        self.kubeconfig = Path(kubeconfig)
         config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
         self.api = Api(config["clusters"][0]["cluster"]["server"], None, None)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.call("down")
+        self._undo.close()
         assert not self.kubeconfig.parent.exists()
+
+    def _end(self) -> None:
+        self._process.terminate()
+        assert self._process.wait(_PATIENCE) == 0, self.said()
+
+    def said(self) -> str:
+        """What the command has printed."""
+        return self._output.read_text(encoding="utf-8")
 
     def forget_history(self) -> None:
         path = self.api.path("v1", "Namespace", None, "default")
@@ -153,21 +180,8 @@ class LocalTarget:
         assert self.api.call("GET", "/readyz").ok
 
     def airflow(self) -> dict[str, str]:
-        """The variable that the command line prints for Airflow."""
-        (command,) = re.findall(r"Airflow: +export (.*)", self.call("status"))
+        """The variable that the command prints for Airflow."""
+        (command,) = re.findall(r"Airflow: +export (.*)", self.said())
         (word,) = shlex.split(command)
         name, _, value = word.partition("=")
         return {name: value}
-
-    def call(self, word: str, *more: str) -> str:
-        words = ["local", word, "--name", self.cluster, *more]
-        done = subprocess.run(
-            [sys.executable, "-m", "airflow_kftrain", *words],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            cwd=_ROOT,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from airflow_kftrain.__main__ import main
 from airflow_kftrain.hooks import permissions
 from airflow_kftrain.kinds import PYTORCH_JOB
-from tests.cluster.hooks import CONNECTION, set_connection, without
-from tests.cluster.test_api_rights import needs_users
+from tests.cluster.hooks import CONNECTION, be_user, set_connection, without
+from tests.cluster.marks import needs_users
 from tests.cluster.world import World
-from tests.control_plane.access import service_account_token
-from tests.control_plane.api import Manifest
 
-# Webhooks belong to the whole cluster: what one scenario breaks, the others would see.
+# Webhooks belong to the whole cluster: if one scenario breaks them, the others are affected.
 pytestmark = pytest.mark.usefixtures("alone")
 
 Run = Callable[..., tuple[int, list[str]]]
@@ -25,7 +22,7 @@ Run = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command: its exit code, and the lines that it printed."""
+    """Runs the command. Returns its exit code, and the lines that it has printed."""
 
     def doctor(*words: str) -> tuple[int, list[str]]:
         code = main(["doctor", "--conn-id", CONNECTION, *words])
@@ -52,25 +49,26 @@ def test_a_good_cluster_has_nothing_to_mend(run: Run, world: World) -> None:
     assert lines[2] == f"ok    namespace {world.namespace}"
     assert "ok    PyTorchJob (kubeflow.org/v1) is served" in lines
     assert (
-        "ok    we may create, get, list, watch, patch, delete pytorchjobs of kubeflow.org" in lines
+        "ok    allowed: create, get, list, watch, patch, delete pytorchjobs of kubeflow.org"
+        in lines
     )
-    assert "ok    we may get pods/log" in lines
-    assert lines[-1] == "note  Kueue is not installed: leave queue_name out"
+    assert "ok    allowed: get pods/log" in lines
+    assert lines[-1] == "note  Kueue is not installed: do not use queue_name"
 
 
 def test_a_namespace_that_is_not_there_has_to_be_made(run: Run, world: World) -> None:
     code, lines = run("--namespace", "nowhere")
     assert code == 1
     assert lines[2] == (
-        "FAIL  namespace nowhere is not there. Make it, or name another in the connection or with "
-        "--namespace."
+        "FAIL  namespace nowhere does not exist. Create it, or set another one in the connection "
+        "or with --namespace."
     )
 
 
 def test_a_namespace_that_is_no_name_is_told(run: Run) -> None:
     code, lines = run("--namespace", "A/B")
     assert code == 1
-    assert lines[-1].startswith("FAIL  namespace: not a legal name, got 'A/B'.")
+    assert lines[-1].startswith("FAIL  namespace: is not a valid name, got 'A/B'.")
 
 
 def test_a_connection_that_cannot_be_used_ends_the_examination(
@@ -83,25 +81,17 @@ def test_a_connection_that_cannot_be_used_ends_the_examination(
     assert lines[0].startswith("FAIL  cannot use Airflow connection cluster: ConfigException")
 
 
-def _as_user(world: World, patch: pytest.MonkeyPatch, folder: Path, rules: list[Manifest]) -> None:
-    """The connection has these rights only."""
-    token = service_account_token(world.api, "user", world.namespace, rules)
-    config = yaml.safe_load(world.target.kubeconfig.read_text(encoding="utf-8"))
-    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
-    file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    set_connection(patch, kube_config_path=str(file), namespace=world.namespace)
-
-
 @needs_users
 def test_the_documented_rights_are_enough(
     run: Run, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    _as_user(world, monkeypatch, tmp_path, permissions.role_rules())
+    be_user(world, monkeypatch, tmp_path, permissions.role_rules())
     code, lines = run()
     assert code == 0, lines
-    assert f"note  namespace {world.namespace}: we may not look whether it exists" in lines
-    assert "note  validatingwebhookconfigurations: we may not read them, and need not" in lines
+    assert f"note  namespace {world.namespace}: not allowed to check whether it exists" in lines
+    assert (
+        "note  validatingwebhookconfigurations: not allowed to read them, and not required" in lines
+    )
 
 
 @needs_users
@@ -117,14 +107,14 @@ def test_each_missing_right_is_named(
     tmp_path: Path,
     missing: permissions.Permission,
 ) -> None:
-    _as_user(world, monkeypatch, tmp_path, without(missing))
+    be_user(world, monkeypatch, tmp_path, without(missing))
     code, lines = run()
     group = f" of {missing.group}" if missing.group else ""
     mark = "FAIL" if missing.needed else "note"
-    (line,) = (line for line in lines if "we may not" in line and "Add that verb" in line)
+    (line,) = (line for line in lines if "not allowed: " in line and "Add this verb" in line)
     assert line == (
-        f"{mark}  we may not {missing.verb} {missing.resource}{group} in namespace "
-        f"{world.namespace} ({missing.why}). Add that verb to our Role."
+        f"{mark}  not allowed: {missing.verb} {missing.resource}{group} in namespace "
+        f"{world.namespace} ({missing.why}). Add this verb to the Role."
     )
     assert code == (1 if missing.needed else 0)
 
@@ -135,8 +125,8 @@ def test_each_missing_right_is_named(
 @pytest.mark.parametrize(
     ("bundle", "text"),
     [
-        ("", "has no certificate authority, so that every submit is refused. Restart its operator"),
-        ("Y2E=", "leads to the service gone/operator, which is not there. Install its operator"),
+        ("", "has no certificate authority, so every submit is rejected. Restart its operator"),
+        ("Y2E=", "uses the service gone/operator, which does not exist. Reinstall its operator"),
     ],
     ids=["bundle", "service"],
 )
@@ -153,7 +143,7 @@ def test_a_broken_webhook_is_named(run: Run, world: World, bundle: str, text: st
                 "resources": ["pytorchjobs"],
             }
         ],
-        # Nobody but this test is to be hindered.
+        # Only this test should be affected.
         "failurePolicy": "Ignore",
         "objectSelector": {"matchLabels": {"never": "there"}},
         "sideEffects": "None",

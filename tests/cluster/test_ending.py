@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from airflow_kftrain.messages import WatchOrder
 from airflow_kftrain.ownership import TaskState
 from airflow_kftrain.watching import ending
 from airflow_kftrain.watching.ending import end_job
+from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.cluster.owned import FIRST, RETRY, adopt, connection, order_for, owned_job
 from tests.cluster.world import World, eventually
 
@@ -34,7 +34,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def end(order: WatchOrder, state: TaskState | Exception = FAILED) -> bool:
-    """As a trigger does that was told to end."""
+    """As a trigger that is told of a kill."""
 
     async def look_up() -> TaskState:
         if isinstance(state, Exception):
@@ -69,7 +69,7 @@ def test_the_job_of_a_task_that_was_ended_is_deleted(
     ("state", "words"),
     [
         pytest.param(TaskState(True, "deferred"), "is still deferred", id="is deferred"),
-        pytest.param(OSError("no API server"), "does not say", id="is not known"),
+        pytest.param(OSError("no API server"), "does not return", id="is not known"),
     ],
 )
 def test_the_job_of_a_task_stays_whose_state(
@@ -127,7 +127,7 @@ def test_a_job_that_has_ended_stays_to_be_looked_at(
     job.succeeds()
     assert not end(order_for(world, job))
     assert not job.is_gone()
-    assert "needs no end" in log.text
+    assert "is not deleted" in log.text
 
 
 def test_a_job_that_is_gone_is_no_trouble(world: World) -> None:
@@ -146,7 +146,7 @@ def test_an_order_of_a_kind_that_is_not_known_ends_nothing(
 
 
 def test_it_goes_on_although_airflow_cancels_it_every_second(world: World) -> None:
-    """Airflow sends the same cancellation anew until the trigger has ended."""
+    """Airflow sends the same cancellation again until the trigger has ended."""
     job = world.start(owned_job())
 
     async def look_up() -> TaskState:
@@ -200,7 +200,7 @@ def test_a_job_that_only_trained_on_in_that_moment_is_deleted(
     with running(FaultProxy(world.target.kubeconfig, changing)) as proxy:
         through(proxy, world, monkeypatch)
         assert end(order_for(world, job))
-        # The operator may write its status in that very moment, too.
+        # The operator may write its status at that very moment, too.
         assert proxy.calls["delete", "pytorchjobs"] > times
     eventually(job.is_gone)
 
@@ -254,7 +254,7 @@ def test_a_server_that_does_not_come_back_is_given_up_in_time(
         assert time.monotonic() - began < 5
         proxy.clear()
     assert "deletionTimestamp" not in job.now()["metadata"]
-    assert "It goes on until it is swept" in log.text
+    assert "It continues until it is swept" in log.text
     assert "airflow-kftrain sweep" in log.text
 
 

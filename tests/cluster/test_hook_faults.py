@@ -19,9 +19,8 @@ from airflow_kftrain.errors import (
     Unreachable,
 )
 from airflow_kftrain.hooks import credentials
-from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.kinds import PYTORCH_JOB
-from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
+from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.cluster.hooks import CONNECTION, Looped, meanwhile, set_connection, with_owner
 from tests.cluster.objects import still_job
 from tests.cluster.world import World, eventually
@@ -35,13 +34,10 @@ def proxy(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
         yield proxy
 
 
-@pytest.fixture(params=["worker", "trigger"])
-def hook(request: pytest.FixtureRequest, proxy: FaultProxy) -> Iterator[Any]:
-    if request.param == "worker":
-        yield TrainingJobHook(CONNECTION)
-    else:
-        with Looped(CONNECTION) as looped:
-            yield looped
+@pytest.fixture
+def hook(proxy: FaultProxy) -> Iterator[Any]:
+    with Looped(CONNECTION) as looped:
+        yield looped
 
 
 def still(world: World, **metadata: Any) -> Manifest:
@@ -129,7 +125,7 @@ def test_credentials_that_are_never_taken_are_an_error(
     assert fault.hits == 6
     assert str(caught.value) == (
         f"cannot get PyTorchJob {world.namespace}/job: {_server(proxy)} (Airflow connection "
-        "cluster) does not take our credentials (401). The token or certificate in the connection "
+        "cluster) rejects the credentials (401). The token or certificate in the connection "
         "may have expired: renew it."
     )
 
@@ -147,7 +143,7 @@ def _config(proxy: FaultProxy) -> Any:
 def test_no_error_tells_the_path_that_is_a_key(
     hook: Any, world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 0.5)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 0.5)
     key = _config(proxy)["clusters"][0]["cluster"]["server"].split("/")[3]
     hook.get(PYTORCH_JOB, world.namespace, "job")
     for code in (401, 403, 404, 409, 410, 429, 500, 503, 504):
@@ -167,29 +163,24 @@ def test_a_server_that_says_nothing_is_given_up(
     hook: Any, world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 1.0)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 1.0)
     hook.get(PYTORCH_JOB, world.namespace, "job")
     proxy.freeze()
-    with pytest.raises(Unreachable, match="did not answer in time"):
+    with pytest.raises(Unreachable, match="did not respond in time"):
         hook.get(PYTORCH_JOB, world.namespace, "job")
     proxy.thaw()
     assert hook.get(PYTORCH_JOB, world.namespace, "job") is None
 
 
-@pytest.fixture
-def trigger(proxy: FaultProxy) -> Iterator[Looped]:
-    with Looped(CONNECTION) as looped:
-        yield looped
-
-
-def _watch(trigger: Looped, world: World, seconds: float = 30) -> Any:
-    version, items = trigger.snapshot(PYTORCH_JOB, world.namespace)
-    trigger.run(items.aclose())
-    return trigger.watch(PYTORCH_JOB, world.namespace, "", version, seconds)
+def _watch(hook: Looped, world: World, seconds: float = 30) -> Any:
+    version, items = hook.snapshot(PYTORCH_JOB, world.namespace)
+    hook.run(items.aclose())
+    return hook.watch(PYTORCH_JOB, world.namespace, "", version, seconds)
 
 
 def _once_watched(proxy: FaultProxy, work: Callable[[], Any]) -> threading.Thread:
-    """`work` is done when a watch is open; again until it says that it hit one, if it says so."""
+    """Does `work` when a watch is open; again until `work` says that it has hit one, if it says
+    so."""
 
     def wait() -> None:
         eventually(lambda: proxy.calls["watch", "pytorchjobs"])
@@ -199,53 +190,53 @@ def _once_watched(proxy: FaultProxy, work: Callable[[], Any]) -> threading.Threa
 
 
 def test_a_watch_that_is_cut_is_an_error_of_ours(
-    trigger: Looped, world: World, proxy: FaultProxy
+    hook: Looped, world: World, proxy: FaultProxy
 ) -> None:
     cut = _once_watched(proxy, proxy.cut)
-    with pytest.raises(Unreachable), contextlib.closing(_watch(trigger, world)) as events:
+    with pytest.raises(Unreachable), contextlib.closing(_watch(hook, world)) as events:
         list(events)
     cut.join()
 
 
-def test_a_watch_that_expires_says_so(trigger: Looped, world: World, proxy: FaultProxy) -> None:
+def test_a_watch_that_expires_says_so(hook: Looped, world: World, proxy: FaultProxy) -> None:
     expire = _once_watched(proxy, proxy.expire)
-    with pytest.raises(Expired), contextlib.closing(_watch(trigger, world)) as events:
+    with pytest.raises(Expired), contextlib.closing(_watch(hook, world)) as events:
         list(events)
     expire.join()
     proxy.add(Fault(verb="watch", code=410))
     with pytest.raises(Expired):
-        next(_watch(trigger, world))
+        next(_watch(hook, world))
 
 
 def test_a_watch_of_a_server_that_vanished_is_overdue(
-    trigger: Looped, world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    hook: Looped, world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "WATCH_GRACE", 0.5)
     freeze = _once_watched(proxy, proxy.freeze)
     with (
-        pytest.raises(Unreachable, match="did not answer in time"),
-        contextlib.closing(_watch(trigger, world, 1)) as events,
+        pytest.raises(Unreachable, match="did not respond in time"),
+        contextlib.closing(_watch(hook, world, 1)) as events,
     ):
         list(events)
     freeze.join()
 
 
-def test_a_watch_renews_credentials(trigger: Looped, world: World, proxy: FaultProxy) -> None:
+def test_a_watch_renews_credentials(hook: Looped, world: World, proxy: FaultProxy) -> None:
     fault = proxy.add(Fault(verb="watch", code=401, times=1))
-    assert {kind for kind, _ in _watch(trigger, world, 1)} <= {"BOOKMARK"}
+    assert {kind for kind, _ in _watch(hook, world, 1)} <= {"BOOKMARK"}
     assert fault.hits == 1
 
 
 def test_a_renewal_leaves_what_is_under_way_alone(
-    trigger: Looped, world: World, proxy: FaultProxy
+    hook: Looped, world: World, proxy: FaultProxy
 ) -> None:
-    """The watch goes on with the old client, which closes when nobody uses it any more."""
-    with contextlib.closing(_watch(trigger, world)) as events:
+    """The watch continues with the old client, which closes when nobody uses it any more."""
+    with contextlib.closing(_watch(hook, world)) as events:
         create = meanwhile(lambda: world.create(still_job()))
         assert next(events)[0] == "ADDED"
         create.join()
         proxy.add(Fault(verb="get", code=401, times=1))
-        assert trigger.get(PYTORCH_JOB, world.namespace, "none") is None
+        assert hook.get(PYTORCH_JOB, world.namespace, "none") is None
         other = meanwhile(lambda: world.create(still_job("other")))
         while next(events)[1]["metadata"]["name"] != "other":
             pass
@@ -253,15 +244,15 @@ def test_a_renewal_leaves_what_is_under_way_alone(
 
 
 def test_a_snapshot_that_is_forgotten_halfway_is_expired(
-    trigger: Looped, world: World, proxy: FaultProxy
+    hook: Looped, world: World, proxy: FaultProxy
 ) -> None:
     for number in range(55):
         world.create(still_job(f"job-{number:02}"))
-    _, items = trigger.snapshot(PYTORCH_JOB, world.namespace)
+    _, items = hook.snapshot(PYTORCH_JOB, world.namespace)
     proxy.add(Fault(verb="list", code=410))
 
     async def all_of_them() -> list[Manifest]:
         return [item async for item in items]
 
     with pytest.raises(Expired):
-        trigger.run(all_of_them())
+        hook.run(all_of_them())

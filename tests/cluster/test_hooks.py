@@ -1,4 +1,4 @@
-"""Hooks: every verb, from a worker and from a trigger"""
+"""Hooks: every verb"""
 
 from __future__ import annotations
 
@@ -37,13 +37,10 @@ def connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.fixture(params=["worker", "trigger"])
-def hook(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "worker":
-        yield TrainingJobHook(CONNECTION)
-    else:
-        with Looped(CONNECTION) as looped:
-            yield looped
+@pytest.fixture
+def hook() -> Iterator[Any]:
+    with Looped(CONNECTION) as looped:
+        yield looped
 
 
 def still(world: World, name: str = "job", owner: str = "me", **metadata: Any) -> Manifest:
@@ -51,7 +48,7 @@ def still(world: World, name: str = "job", owner: str = "me", **metadata: Any) -
 
 
 def settled(hook: Any, world: World, name: str = "job") -> Manifest:
-    """The job, when its operator has told all that it will tell of a suspended one."""
+    """The job, when its operator has reported everything about a suspended one."""
 
     def look() -> Manifest | None:
         found: Manifest = hook.get(PYTORCH_JOB, world.namespace, name)
@@ -105,7 +102,7 @@ def test_what_is_not_there_is_nothing(hook: Any, world: World) -> None:
 
 
 def test_a_missing_namespace_is_named(hook: Any, world: World) -> None:
-    with pytest.raises(NotFound, match=r'namespaces "nowhere" not found\. Make the namespace'):
+    with pytest.raises(NotFound, match=r'namespaces "nowhere" not found\. Create the namespace'):
         hook.submit(PYTORCH_JOB, with_owner(still_job(), "nowhere"))
 
 
@@ -124,14 +121,14 @@ def test_a_kind_that_is_not_served_names_its_operator(hook: Any, world: World) -
 def test_an_unknown_field_is_refused_by_its_name(hook: Any, world: World) -> None:
     job = still(world)
     job["spec"]["runPolices"] = {}
-    with pytest.raises(Refused, match=r'unknown field "spec\.runPolices"\. Correct the field'):
+    with pytest.raises(Refused, match=r'unknown field "spec\.runPolices"\. Correct this field'):
         hook.submit(PYTORCH_JOB, job)
 
 
 def test_a_wrong_value_is_refused_with_its_path(hook: Any, world: World) -> None:
     job = still(world)
     job["spec"]["runPolicy"]["backoffLimit"] = "many"
-    with pytest.raises(Refused, match=r"spec\.runPolicy\.backoffLimit.*Correct the field"):
+    with pytest.raises(Refused, match=r"spec\.runPolicy\.backoffLimit.*Correct this field"):
         hook.submit(PYTORCH_JOB, job)
 
 
@@ -285,13 +282,22 @@ def test_events_are_found_by_name_and_by_uid(hook: Any, world: World) -> None:
     assert {event["involvedObject"]["kind"] for event in both} == {"PyTorchJob", "Pod"}
 
 
-def test_the_version_of_mpi_jobs_is_asked_once(world: World) -> None:
+def test_the_version_of_mpi_jobs_is_that_which_is_served(world: World) -> None:
     """The embedded cluster serves v2beta1, this real control plane v1."""
-    hook = TrainingJobHook(CONNECTION)
-    version = hook.resolve_mpi_version()
+    version = TrainingJobHook(CONNECTION).mpi_version()
     assert world.api.serves(f"kubeflow.org/{version}", "MPIJob")
-    hook.connection = "no-such-connection"
-    assert hook.resolve_mpi_version() == version
+
+
+def test_code_that_blocks_says_the_same(world: World) -> None:
+    hook, place = TrainingJobHook(CONNECTION), (PYTORCH_JOB, world.namespace)
+    created = hook.submit(PYTORCH_JOB, running(world, "sleep 60"))
+    assert (hook.namespace(), hook.leads_elsewhere(hook.cluster())) == (world.namespace, "")
+    assert [job["metadata"]["name"] for job in hook.list(*place, SELECTED)] == ["job"]
+    assert eventually(lambda: hook.pods(*place, "job"))
+    patched = hook.patch(*place, "job", {"metadata": {"labels": {"more": "1"}}})
+    assert patched["metadata"]["labels"] == {"for": "test", "more": "1"}
+    assert hook.delete(*place, "job", uid=created["metadata"]["uid"], foreground=True)
+    eventually(lambda: hook.get(*place, "job") is None)
 
 
 def test_namespaces_come_from_the_connection(hook: Any, world: World) -> None:
@@ -315,65 +321,57 @@ def _watched(hook: Any, world: World, work: Any, count: int) -> list[tuple[str, 
     return seen
 
 
-@pytest.fixture
-def trigger() -> Iterator[Looped]:
-    with Looped(CONNECTION) as looped:
-        yield looped
-
-
-def test_a_watch_tells_what_happens_after_a_snapshot(trigger: Looped, world: World) -> None:
+def test_a_watch_tells_what_happens_after_a_snapshot(hook: Looped, world: World) -> None:
     def work() -> None:
-        hook = TrainingJobHook(CONNECTION)
-        hook.submit(PYTORCH_JOB, still(world, finalizers=[HOLD]))
-        metadata = settled(hook, world)["metadata"]
-        hook.delete(PYTORCH_JOB, world.namespace, "job", uid=metadata["uid"])
-        hook.patch(PYTORCH_JOB, world.namespace, "job", {"metadata": {"finalizers": None}})
+        blocking = TrainingJobHook(CONNECTION)
+        blocking.submit(PYTORCH_JOB, still(world, finalizers=[HOLD]))
+        metadata = settled(blocking, world)["metadata"]
+        blocking.delete(PYTORCH_JOB, world.namespace, "job", uid=metadata["uid"])
+        blocking.patch(PYTORCH_JOB, world.namespace, "job", {"metadata": {"finalizers": None}})
 
     world.create(still_job("other"))
-    seen = _watched(trigger, world, work, 5)
+    seen = _watched(hook, world, work, 5)
     kinds = [kind for kind, _ in seen]
     assert (kinds[0], kinds[-1]) == ("ADDED", "DELETED")
     assert set(kinds[1:-1]) == {"MODIFIED"}
     assert {found["metadata"]["name"] for _, found in seen} == {"job"}
 
 
-def test_a_snapshot_has_all_pages_at_one_version(trigger: Looped, world: World) -> None:
+def test_a_snapshot_has_all_pages_at_one_version(hook: Looped, world: World) -> None:
     for number in range(55):
         world.create(with_owner(still_job(f"job-{number:02}"), world.namespace))
-    version, items = trigger.snapshot(PYTORCH_JOB, world.namespace, SELECTED)
+    version, items = hook.snapshot(PYTORCH_JOB, world.namespace, SELECTED)
     assert int(version) > 0
     world.create(with_owner(still_job("late"), world.namespace))
 
     async def all_of_them() -> list[str]:
         return [item["metadata"]["name"] async for item in items]
 
-    assert len(trigger.run(all_of_them())) == 55
-    one = trigger.snapshot(PYTORCH_JOB, world.namespace, "", "metadata.name=job-07")[1]
+    assert len(hook.run(all_of_them())) == 55
+    one = hook.snapshot(PYTORCH_JOB, world.namespace, "", "metadata.name=job-07")[1]
 
     async def names() -> list[str]:
         return [item["metadata"]["name"] async for item in one]
 
-    assert trigger.run(names()) == ["job-07"]
+    assert hook.run(names()) == ["job-07"]
 
 
-def test_a_watch_ends_when_its_time_is_over(trigger: Looped, world: World) -> None:
-    version, items = trigger.snapshot(BATCH_JOB, world.namespace)
-    trigger.run(items.aclose())
+def test_a_watch_ends_when_its_time_is_over(hook: Looped, world: World) -> None:
+    version, items = hook.snapshot(BATCH_JOB, world.namespace)
+    hook.run(items.aclose())
     began = time.monotonic()
-    events = list(trigger.watch(BATCH_JOB, world.namespace, "", version, 1))
+    events = list(hook.watch(BATCH_JOB, world.namespace, "", version, 1))
     assert {kind for kind, _ in events} <= {"BOOKMARK"}
     assert 0.5 < time.monotonic() - began < 10
 
 
-def test_pods_in_trouble_are_watched_by_their_phase(trigger: Looped, world: World) -> None:
+def test_pods_in_trouble_are_watched_by_their_phase(hook: Looped, world: World) -> None:
     healthy = "status.phase!=Running,status.phase!=Succeeded"
-    version, items = trigger.snapshot("pods", world.namespace, "", healthy)
-    trigger.run(items.aclose())
+    version, items = hook.snapshot("pods", world.namespace, "", healthy)
+    hook.run(items.aclose())
     thread = meanwhile(lambda: world.pod("p", "sh", "-c", "sleep 0.5; exit 3").ends())
     seen = []
-    with contextlib.closing(
-        trigger.watch_pods(world.namespace, "", healthy, version, 30)
-    ) as events:
+    with contextlib.closing(hook.watch_pods(world.namespace, "", healthy, version, 30)) as events:
         for kind, pod in events:
             seen.append((kind, pod["status"]["phase"]))
             if seen[-1] == ("ADDED", "Failed"):
@@ -383,18 +381,18 @@ def test_pods_in_trouble_are_watched_by_their_phase(trigger: Looped, world: Worl
     assert "DELETED" in [kind for kind, _ in seen]
 
 
-def test_a_watch_of_what_is_not_served_says_so(trigger: Looped, world: World) -> None:
+def test_a_watch_of_what_is_not_served_says_so(hook: Looped, world: World) -> None:
     kind = TRAIN_JOB._replace(version="v0")
     with pytest.raises(NotServed, match="Install Kubeflow Trainer"):
-        next(trigger.watch(kind, world.namespace, "", "0", 5))
+        next(hook.watch(kind, world.namespace, "", "0", 5))
     with pytest.raises(NotServed, match="Install Kubeflow Trainer"):
-        trigger.snapshot(kind, world.namespace)
+        hook.snapshot(kind, world.namespace)
 
 
 def test_many_triggers_of_a_loop_share_one_client_and_close_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Were it left open, its warning would be an error here."""
+    """If it were left open, its warning would be an error here."""
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
 
     made: list[object] = []

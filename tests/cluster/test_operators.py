@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,17 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk._shared.secrets_masker import reset_secrets_masker
 
-from airflow_kftrain import Lifecycle, Links, Pod, Replica, TrainJobOperator
-from airflow_kftrain.airflow_compat import exceptions
-from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
-from airflow_kftrain.manifests.identity import OWNER_ANNOTATION
+from airflow_kftrain import Lifecycle, Links, Logs, Pod, Replica, TrainJobOperator
+from airflow_kftrain.airflow_compat import accessors, exceptions
+from airflow_kftrain.hooks.training_job import TrainingJobHook
+from airflow_kftrain.manifests.identity import IDENTITY_LABEL, OWNER_ANNOTATION
 from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
-from airflow_kftrain.ownership import TaskState, read_claim
+from airflow_kftrain.ownership import read_claim
+from airflow_kftrain.triggers.training_job import TrainingJobTrigger
+from airflow_kftrain.watching import logs
+from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.cluster.operated import (
     PYTORCH,
     Instance,
     Operated,
+    airflow_says,
+    deferring,
     event_of,
     execute,
     operator,
@@ -51,18 +58,17 @@ def operated(world: World, monkeypatch: pytest.MonkeyPatch) -> Operated:
     return Operated(world, monkeypatch)
 
 
-def deferring(task: BaseTrainingJobOperator, instance: Instance) -> Any:
-    task.deferrable = True
-    with pytest.raises(ERRORS.TaskDeferred) as caught:
-        execute(task, instance)
-    return caught.value
-
-
 def deferred(task: BaseTrainingJobOperator, instance: Instance) -> Any:
     """The whole way: worker, trigger, another worker."""
     waits = deferring(task, instance)
     event = event_of(waits)
     return resume(task, instance, waits.method_name, {**waits.kwargs, "event": event})
+
+
+def rendered(task: BaseTrainingJobOperator) -> None:
+    """As the worker does it, which reads variables at that moment."""
+    context: Any = accessors()
+    task.render_template_fields(context)
 
 
 modes = pytest.mark.parametrize("run", [execute, deferred], ids=["waiting", "deferred"])
@@ -76,34 +82,107 @@ def test_a_success_returns_what_the_leader_left(operated: Operated, run: Run) ->
 
 
 @modes
-def test_a_failure_says_why_and_stays_to_be_looked_at(operated: Operated, run: Run) -> None:
+def test_a_failure_says_why_and_stays_to_be_looked_at(
+    operated: Operated, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ERRORS.AirflowException) as caught:
         run(operator(FAILS), Instance())
     assert type(caught.value) is ERRORS.AirflowException
-    report = str(caught.value)
-    assert "master-0" in report
-    assert "exit code 3" in report
-    assert "no such file" in report
+    headline = "The PyTorchJob failed: exit code 3 in master-0. Look at its log."
+    assert str(caught.value) == f"{headline} See the report above."
+    told = capsys.readouterr().out
+    assert told.count(headline) == 1
+    # In the manifest, in the log if the worker follows it, and in the report.
+    assert told.count("no such file") == (3 if run is execute else 2)
     assert read_claim(operated.job()).delivered
 
 
-def test_both_modes_report_the_same(operated: Operated) -> None:
+def test_both_modes_report_the_same(operated: Operated, capsys: pytest.CaptureFixture[str]) -> None:
     reports = []
     for run in (execute, deferred):
-        with pytest.raises(ERRORS.AirflowException) as caught:
+        with pytest.raises(ERRORS.AirflowException):
             run(operator(FAILS, lifecycle=Lifecycle(on_finish="delete")), Instance())
         eventually(lambda: operated.jobs() == [], operated.jobs)
-        reports.append(_comparable(str(caught.value)))
+        told = capsys.readouterr().out
+        report = told[told.index("The PyTorchJob failed") :].partition("Retry:")[0]
+        reports.append(_comparable(report))
     assert reports[0] == reports[1]
 
 
 def _comparable(report: str) -> list[str]:
-    """Without what differs from job to job, and events, which Kubernetes tells when it likes."""
+    """Without what differs from job to job, and without events, which Kubernetes writes at any
+    time."""
     text = re.sub(r"dag-train-[0-9a-f]{10}", "NAME", report)
     text = re.sub(r"20\d\d-\S+ \S+ UTC", "TIME", text)
-    return [
-        line for line in text.splitlines() if line != "Events:" and "ExitedWithCode" not in line
-    ]
+    return re.sub(r"(?m)^Events:\n(  .*\n)*", "", text).splitlines()
+
+
+@pytest.mark.parametrize("shows", ["leader", "off"])
+def test_secrets_that_the_worker_read_are_masked_while_the_task_is_deferred(
+    operated: Operated, monkeypatch: pytest.MonkeyPatch, shows: str
+) -> None:
+    """A variable in a value, as a whole value, and in an argument; a key of several lines. Shown
+    meanwhile, or at the end, where the report quotes the last lines."""
+    secret, key = "hunter2-is-long", "-- BEGIN --\nabcdefgh\n-- END --"
+    monkeypatch.setenv("AIRFLOW_VAR_TRAIN_PASSWORD", secret)
+    monkeypatch.setenv("AIRFLOW_VAR_TRAIN_API_KEY", key)
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 1.0)
+    lines: list[str] = []
+    monkeypatch.setattr(TrainingJobTrigger, "_tell", lambda _, line: lines.append(line))
+    task = operator(
+        'f() { echo db $DB; echo tok $TOK; echo key "$KEY"; '
+        'echo long $(printf %290s | tr " " x) $TOK; echo arg {{ var.value.train_password }}; }; '
+        "f; sleep 5; f; f; f; exit 3",
+        env={
+            "DB": "postgres://u:{{ var.value.train_password }}@db",
+            "TOK": "{{ var.value.train_password }}",
+            "KEY": "{{ var.value.train_api_key }}",
+        },
+        logs=Logs(deferred=shows),
+    )
+    rendered(task)
+    waits = deferring(task, Instance())
+    reset_secrets_masker()  # the triggerer is another process
+    event = event_of(waits)
+    text = json.dumps([lines, event, waits.kwargs])
+    for part in (secret, secret[:8], *key.splitlines()):
+        assert part not in text
+    shown = "\n".join(lines) if shows == "leader" else event["tail"]
+    for part in ("db postgres://u:***@db", "tok ***", "key ***", "arg ***"):
+        assert f"{part}\n" in shown
+        assert part in event["report"]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_job_is_read_once_more_only_where_the_worker_masked_something(
+    operated: Operated, monkeypatch: pytest.MonkeyPatch, masked: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_TRAIN_PASSWORD", "hunter2-is-long")
+    env = {"TOK": "{{ var.value.train_password }}"} if masked else {}
+    task = operator(FAILS, env=env)
+    rendered(task)
+    with running(FaultProxy(operated.world.target.kubeconfig)) as proxy:
+        operated.connect(str(proxy.kubeconfig), monkeypatch)
+        waits = deferring(task, Instance())
+        before = proxy.calls["get", "pytorchjobs"]
+        event_of(waits)
+        assert proxy.calls["get", "pytorchjobs"] - before == (1 if masked else 0)
+
+
+def test_what_pods_wrote_is_left_out_where_secrets_cannot_be_found(
+    operated: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_TRAIN_PASSWORD", "hunter2-is-long")
+    task = operator("echo tok $TOK; exit 3", env={"TOK": "{{ var.value.train_password }}"})
+    rendered(task)
+    with running(FaultProxy(operated.world.target.kubeconfig)) as proxy:
+        operated.connect(str(proxy.kubeconfig), monkeypatch)
+        waits = deferring(task, Instance())
+        proxy.add(Fault(verb="get", resource="pytorchjobs", code=403))
+        event = event_of(waits)
+    assert "exit code 3" in event["report"]
+    assert "The output of pods is omitted" in event["report"]
+    assert "tok" not in json.dumps(event)
 
 
 @modes
@@ -112,24 +191,18 @@ def test_an_exit_code_can_skip_the_task(operated: Operated, run: Run) -> None:
         run(operator(FAILS, lifecycle=Lifecycle(skip_on_exit_code=[3, 4])), Instance())
 
 
-@pytest.mark.parametrize(
-    ("script", "problem"),
-    [
-        ("true", "left no result"),
-        ("echo done > $KFTRAIN_RESULT_FILE", "not JSON"),
-        ("printf '[%4200s]' 1 > $KFTRAIN_RESULT_FILE", "is cut: Kubernetes keeps 4096 bytes"),
-    ],
-)
-def test_a_result_that_cannot_be_read_is_said_and_fails_only_who_asks_for_it(
-    operated: Operated, script: str, problem: str, capsys: pytest.CaptureFixture[str]
+def test_a_result_that_is_cut_fails_the_task_and_keeps_the_job(operated: Operated) -> None:
+    script = "printf '[%4200s]' 1 > $KFTRAIN_RESULT_FILE"
+    with pytest.raises(ERRORS.AirflowFailException, match="Kubernetes keeps 4096 bytes"):
+        execute(operator(script), Instance())
+    assert read_claim(operated.job()).delivered
+
+
+def test_plain_text_in_the_place_of_a_result_is_no_value(
+    operated: Operated, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert execute(operator(script), Instance()) is None
-    said = capsys.readouterr().out
-    assert problem in said or script == "true"
-    assert ("What the training left as its result" in said) == (script != "true")
-    required = operator(script, lifecycle=Lifecycle(result_required=True))
-    with pytest.raises(ERRORS.AirflowFailException, match=problem):
-        execute(required, Instance())
+    assert execute(operator("echo done > $KFTRAIN_RESULT_FILE"), Instance()) is None
+    assert "The result that the training wrote" in capsys.readouterr().out
 
 
 def test_a_task_that_does_not_wait_leaves_a_job_that_nobody_sweeps(operated: Operated) -> None:
@@ -143,6 +216,7 @@ def test_a_task_that_does_not_wait_leaves_a_job_that_nobody_sweeps(operated: Ope
         "namespace": operated.world.namespace,
         "name": claim.name,
         "uid": claim.uid,
+        "cluster": TrainingJobHook("kubernetes_default").cluster(),
     }
 
 
@@ -175,7 +249,7 @@ def test_a_success_that_nobody_was_told_is_not_trained_again(operated: Operated)
     retry = Instance(before=lost)
     assert execute(operator(RESULT, retries=1, lifecycle=kept), retry) == {"loss": 0.5}
     assert operated.job()["metadata"]["uid"] == before["metadata"]["uid"]
-    # It has been told now: a later one trains.
+    # Its end was reported now, so a later try trains.
     assert execute(operator(RESULT, retries=1, lifecycle=kept), Instance(before=retry)) == {
         "loss": 0.5
     }
@@ -192,7 +266,7 @@ def test_a_job_that_is_over_is_not_deferred_for(operated: Operated) -> None:
 
 
 def test_the_same_try_finds_its_own_job(operated: Operated) -> None:
-    """As when a worker dies between the answer and the deferral, and Airflow starts it again."""
+    """As if a worker dies between the response and the deferral, and Airflow starts it again."""
     instance = Instance()
     deferring(operator(FOR_EVER), instance)
     deferring(operator(FOR_EVER), instance)
@@ -241,14 +315,14 @@ def test_a_retry_that_waits_looks_after_a_job_that_was_not_waited_for(operated: 
 def test_a_try_that_comes_late_leaves_the_job_of_a_newer_one(
     operated: Operated, asks_for: str
 ) -> None:
-    """Its worker was frozen, and Airflow has begun the next try."""
+    """Its worker was frozen, and Airflow has started the next try."""
     frozen = Instance(retries=1)
     frozen.start_date -= timedelta(minutes=1)
     newer = Instance(before=frozen)
     deferring(operator(FOR_EVER, retries=1), newer)
     before = operated.runs()
     script = FOR_EVER if asks_for == "the same" else f"echo new; {FOR_EVER}"
-    with pytest.raises(ERRORS.AirflowException, match="try 2 of the task has begun"):
+    with pytest.raises(ERRORS.AirflowException, match="try 2 of the task has started"):
         execute(operator(script, retries=1), frozen)
     assert operated.job() == before
 
@@ -279,7 +353,7 @@ def test_what_is_left_of_a_deleted_run_is_no_newer_try(operated: Operated) -> No
 
 
 def test_a_train_job_is_replaced_when_its_pods_are_gone(operated: Operated) -> None:
-    """In the foreground its deletion would start the training again and again."""
+    """Deleting it in the foreground would start the training again and again."""
 
     def train_job(script: str) -> TrainJobOperator:
         command = ["sh", "-c", script]
@@ -296,7 +370,7 @@ def test_a_train_job_is_replaced_when_its_pods_are_gone(operated: Operated) -> N
 
 
 def test_a_job_that_only_has_our_label_is_left_alone(operated: Operated) -> None:
-    """As when somebody copies a job to try something, and takes the annotations out."""
+    """As if somebody copies a job to try something, and removes the annotations."""
     lost = Instance()
     deferring(operator(FOR_EVER), lost)
     path = operated.world.path("PyTorchJob", operated.job()["metadata"]["name"], "kubeflow.org/v1")
@@ -340,16 +414,7 @@ def _killed(operated: Operated, task: BaseTrainingJobOperator, instance: Instanc
     return str(caught.value)
 
 
-def _airflow_says(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
-    async def stands_in(*_: object) -> TaskState:
-        if state is None:
-            raise RuntimeError("no answer")
-        return TaskState(True, state)
-
-    monkeypatch.setattr("airflow_kftrain.airflow_compat.task_state", stands_in, raising=False)
-
-
-# One that is ended while its Kubernetes client is made: the library that opens the kubeconfig, in a
+# If it is ended while its Kubernetes client is created, the library that opens the kubeconfig, in a
 # thread, leaves the file to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
@@ -370,7 +435,7 @@ def test_a_worker_that_is_ended_leaves_its_job_only_to_a_retry(
     retries: int,
     is_left: bool,
 ) -> None:
-    _airflow_says(monkeypatch, state)
+    airflow_says(monkeypatch, state)
     task = operator(FOR_EVER, retries=retries, pod=QUICK)
     _killed(operated, task, Instance(retries=retries))
     if is_left:
@@ -397,7 +462,7 @@ def test_a_task_that_fails_before_it_waits_leaves_its_job_only_to_a_retry(
     if where == "the XCom":
         monkeypatch.setattr(instance, "xcom_push", fail)
     else:
-        monkeypatch.setattr("airflow_kftrain.links.link_templates", fail)
+        monkeypatch.setattr("airflow_kftrain.triggers.training_job.TrainingJobTrigger", fail)
     with pytest.raises(error):
         execute(task, instance)
     if retries and error is RuntimeError:
@@ -409,14 +474,14 @@ def test_a_task_that_fails_before_it_waits_leaves_its_job_only_to_a_retry(
 def test_a_job_whose_creation_nobody_heard_of_is_withdrawn(
     operated: Operated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.SUBMIT_PATIENCE", 0.0)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.SUBMIT_PATIENCE", 0.0)
     unheard = Fault(verb="create", resource="pytorchjobs", cut=0)
     with running(FaultProxy(operated.world.target.kubeconfig, unheard)) as proxy:
         operated.connect(str(proxy.kubeconfig), monkeypatch)
-        with pytest.raises(ERRORS.AirflowException, match="broke without an answer"):
+        with pytest.raises(ERRORS.AirflowException, match="closed without a response"):
             execute(operator(FOR_EVER, pod=QUICK), Instance())
         assert proxy.calls["create", "pytorchjobs"] == 1
-        # Once more where the operator writes its status in that very moment.
+        # Once more if the operator writes its status at that very moment.
         assert proxy.calls["delete", "pytorchjobs"] >= 1
     eventually(lambda: operated.jobs() == [], operated.jobs)
 
@@ -424,10 +489,10 @@ def test_a_job_whose_creation_nobody_heard_of_is_withdrawn(
 def test_a_task_that_was_ended_while_it_submitted_leaves_no_job_that_nobody_waits_for(
     operated: Operated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _airflow_says(monkeypatch, "failed")
+    airflow_says(monkeypatch, "failed")
     task = operator(FOR_EVER, wait_for_completion=False, pod=QUICK)
     task.on_kill()
-    with pytest.raises(ERRORS.AirflowException, match="is being ended"):
+    with pytest.raises(ERRORS.AirflowException, match="is being stopped"):
         execute(task, Instance())
     eventually(lambda: operated.jobs() == [], operated.jobs)
 
@@ -450,7 +515,7 @@ def test_a_deferral_that_takes_too_long_ends_the_job(operated: Operated) -> None
     instance = Instance()
     deferring(operator(FOR_EVER, pod=QUICK), instance)
     operated.runs()
-    with pytest.raises(ERRORS.TaskDeferralTimeout, match="Running|run") as caught:
+    with pytest.raises(ERRORS.TaskDeferralTimeout, match="The PyTorchJob was unfinished") as caught:
         resume(operator(FOR_EVER, pod=QUICK), instance, "__fail__", TOO_LONG)
     assert "PyTorchJob" in str(caught.value)
     eventually(lambda: operated.jobs() == [], operated.jobs)
@@ -488,7 +553,7 @@ def test_a_verdict_is_not_hidden_by_a_cluster_that_is_away(
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(NOWHERE)
     operated.connect(str(nowhere), monkeypatch)
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 1.0)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 1.0)
     with pytest.raises(ERRORS.AirflowException, match="exit code 3"):
         resume(operator(FAILS), instance, waits.method_name, {**waits.kwargs, "event": event})
 
@@ -513,6 +578,29 @@ def test_a_missing_namespace_is_told_by_its_name(operated: Operated) -> None:
 
 
 # Links
+
+
+def test_a_link_that_leads_nowhere_is_stored_empty(operated: Operated) -> None:
+    """Airflow reads it at the end of each worker, and logs an error if it finds nothing."""
+    instance = Instance()
+    execute(operator(links=Links(worker_logs="https://x/{role}/{index}")), instance)
+    assert instance.xcoms["_link_WorkerLogsLink"] == ""
+
+
+@modes
+def test_a_link_may_name_the_task_the_node_and_the_container(operated: Operated, run: Run) -> None:
+    links = Links(
+        leader_logs="https://x/{node}/{container_id}",
+        dashboard="https://x/{dag_id}/{task_id}/{run_id}/{map_index}/{try_number}/{identity}",
+    )
+    instance = Instance(before=Instance())
+    run(operator(links=links, lifecycle=Lifecycle(on_finish="keep")), instance)
+    identity = operated.job()["metadata"]["labels"][IDENTITY_LABEL]
+    assert instance.xcoms["_link_DashboardLink"] == f"https://x/dag/train/run/-1/2/{identity}"
+    (pod,) = operated.world.listed("Pod", "v1")
+    (status,) = pod["status"]["containerStatuses"]
+    place = f"{pod['spec']['nodeName']}/{status['containerID'].partition('://')[2]}"
+    assert instance.xcoms["_link_LeaderLogsLink"] == f"https://x/{place}"
 
 
 @modes

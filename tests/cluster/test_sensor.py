@@ -11,8 +11,8 @@ import pytest
 
 from airflow_kftrain import TrainingJobSensor
 from airflow_kftrain.airflow_compat import exceptions
-from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from airflow_kftrain.triggers.training_job import TrainingJobTrigger
+from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.operated import Instance, Operated, event_of
 from tests.cluster.v1 import FOR_EVER
@@ -33,7 +33,7 @@ def sensor(**more: Any) -> TrainingJobSensor:
 
 
 def run(task: TrainingJobSensor) -> Any:
-    """On the worker; or there, in a triggerer and on a worker again."""
+    """On the worker; or on the worker, in a triggerer and on a worker again."""
     if not task.deferrable:
         return TrainingJobSensor.execute.__wrapped__(task, {"ti": Instance()})  # type: ignore[attr-defined]
     with pytest.raises(ERRORS.TaskDeferred) as caught:
@@ -53,11 +53,14 @@ def test_a_success_is_waited_for(world: World, deferrable: bool) -> None:
 
 
 @modes
-def test_a_failure_fails_for_good_and_says_why(world: World, deferrable: bool) -> None:
+def test_a_failure_fails_for_good_and_says_why(
+    world: World, deferrable: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.start(pytorch_job({"Master": replica("pytorch", FAILS)}))
     with pytest.raises(ERRORS.AirflowFailException, match="exit code 3") as caught:
         run(sensor(deferrable=deferrable))
-    assert "no such file" in str(caught.value)
+    assert str(caught.value).endswith("See the report above.")
+    assert capsys.readouterr().out.count("no such file") == 1
 
 
 @modes
@@ -96,9 +99,23 @@ def run_deferred(task: TrainingJobSensor) -> None:
     TrainingJobSensor.execute.__wrapped__(task, {"ti": Instance()})  # type: ignore[attr-defined]
 
 
-def test_waiting_ends_with_airflows_timeout(world: World) -> None:
-    with pytest.raises(ERRORS.AirflowSensorTimeout):
+def test_waiting_ends_with_airflows_timeout(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    title = f"PyTorchJob {world.namespace}/job"
+    with pytest.raises(ERRORS.AirflowSensorTimeout, match=f"{title} has not appeared"):
         run(sensor(timeout=0.5))
+    assert capsys.readouterr().out.count(f"{title} has not appeared yet; waiting for it.") == 1
+
+
+def test_a_sensor_that_was_deferred_for_too_long_says_what_is_not_there(world: World) -> None:
+    task = sensor(deferrable=True)
+    timed_out = {"error": "Trigger timeout"}
+    with pytest.raises(ERRORS.AirflowSensorTimeout, match="has not appeared"):
+        task.resume_execution("__fail__", timed_out, {})
+    world.start(pytorch_job({"Master": replica("pytorch", FOR_EVER)}))
+    with pytest.raises(ERRORS.AirflowSensorTimeout, match=r"^Trigger timeout$"):
+        task.resume_execution("__fail__", timed_out, {})
 
 
 def test_the_execution_timeout_holds_while_it_is_deferred_and_leaves_the_job(
@@ -111,7 +128,8 @@ def test_the_execution_timeout_holds_while_it_is_deferred_and_leaves_the_job(
 
 
 def test_the_execution_timeout_holds_where_there_is_no_job(world: World) -> None:
-    with pytest.raises(ERRORS.AirflowTaskTimeout, match="execution timeout"):
+    missing = "had not appeared when the task's execution timeout was up"
+    with pytest.raises(ERRORS.AirflowTaskTimeout, match=missing):
         run(sensor(deferrable=True, execution_timeout=timedelta(seconds=3)))
 
 
@@ -122,7 +140,7 @@ def test_a_worker_that_waits_outlasts_a_cluster_that_is_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world.start(pytorch_job({"Master": replica("pytorch")}))
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 0.0)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 0.0)
     away = Fault(verb="get", resource="pytorchjobs", code=503, times=2)
     with running(FaultProxy(world.target.kubeconfig, away)) as proxy:
         operated.connect(str(proxy.kubeconfig), monkeypatch)

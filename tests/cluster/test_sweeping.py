@@ -15,10 +15,10 @@ from airflow_kftrain import Owner
 from airflow_kftrain.hooks.training_job_async import AsyncTrainingJobHook
 from airflow_kftrain.job_state import read_state
 from airflow_kftrain.kinds import PYTORCH_JOB
-from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
 from airflow_kftrain.manifests.identity import UNATTENDED_ANNOTATION
 from airflow_kftrain.ownership import TaskState
 from airflow_kftrain.watching.sweeping import LookUp, Sweeper
+from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.cluster.owned import CONNECTION, FIRST, RETRY, adopt, connection, owned_job
 from tests.cluster.world import Job, World
 
@@ -42,14 +42,17 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 class Airflow:
-    """Says in which state tasks are."""
+    """Returns the states of tasks."""
 
     def __init__(self, states: Mapping[str, TaskState | Exception]) -> None:
         self.states = dict(states)
         self.asked: list[str] = []
 
-    async def look_up(self, dag: str, run: str, task: str, map_index: int) -> TaskState:
+    async def look_up(
+        self, dag: str, run: str, task: str, map_index: int, looped: bool
+    ) -> TaskState:
         assert (dag, run, map_index) == (FIRST.dag_id, FIRST.run_id, FIRST.map_index)
+        assert not looped
         self.asked.append(task)
         state = self.states[task]
         if isinstance(state, Exception):
@@ -66,12 +69,12 @@ async def sweeper(
     made = Sweeper(hook, look_up=asked, grace=timedelta(seconds=grace), pause=pause)
     yield made
     if made._work is not None:
-        # A call that is cut off leaves its connection to be closed.
+        # A cancelled call leaves its connection to be closed.
         await asyncio.wait({made._work}, timeout=5)
 
 
 def seen(sweeper: Sweeper, job: Job, *, soon: bool = False) -> None:
-    """As a feed tells of a job."""
+    """As a feed reports a job."""
     state = read_state(PYTORCH_JOB, job.now())
     sweeper.consider(PYTORCH_JOB, job.world.namespace, job.name, state, soon=soon)
 
@@ -139,7 +142,7 @@ def test_two_triggerers_may_sweep_the_same_job(world: World) -> None:
 def test_a_job_stays(
     world: World, owner: Owner, annotations: dict[str, str], state: TaskState | Exception
 ) -> None:
-    """Told by the one behind it, which is an orphan and goes."""
+    """The job behind it, an orphan, is deleted: then this one was checked."""
     job = world.start(owned_job(owner=owner, **annotations))
     orphan = world.start(owned_job(owner=of_task("orphan")))
     airflow = Airflow({"train": state, "orphan": FAILED})
@@ -207,7 +210,7 @@ def test_a_young_job_has_its_grace(world: World) -> None:
 
 
 def test_a_job_for_which_somebody_waits_by_then_is_forgotten(world: World) -> None:
-    """A feed hears of a new job before its trigger comes."""
+    """A feed sees a new job before its trigger starts."""
     job = world.start(owned_job())
     orphan = world.start(owned_job(owner=of_task("orphan")))
     airflow = Airflow({"train": FAILED, "orphan": FAILED})
@@ -276,7 +279,7 @@ def test_a_cluster_that_was_away_is_swept_when_it_is_back(
 ) -> None:
     job = world.start(owned_job())
     state = read_state(PYTORCH_JOB, job.now())
-    monkeypatch.setattr("airflow_kftrain.hooks.talks.PATIENCE", 0.0)
+    monkeypatch.setattr("airflow_kftrain.hooks.operations.PATIENCE", 0.0)
 
     async def work(proxy: FaultProxy) -> None:
         async with sweeper(Airflow({"train": FAILED})) as sweeping:
@@ -324,6 +327,7 @@ def test_without_a_name_of_its_own_an_airflow_sweeps_nothing_and_says_so_once(
         async with sweeper(airflow) as sweeping:
             for job in jobs:
                 seen(sweeping, job)
+            await until(lambda: "configure [kftrain] instance" in log.text)
             await asyncio.sleep(0.5)
 
     run(work)
@@ -332,8 +336,25 @@ def test_without_a_name_of_its_own_an_airflow_sweeps_nothing_and_says_so_once(
     assert log.text.count("configure [kftrain] instance") == 1
 
 
+def test_a_job_that_its_trigger_has_just_left_is_not_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    """`dags test` has no name of its own, and its event loop ends with each trigger."""
+    monkeypatch.setenv("AIRFLOW__KFTRAIN__INSTANCE", "")
+    monkeypatch.delenv("AIRFLOW__API__BASE_URL", raising=False)
+    job = world.start(owned_job())
+
+    async def work() -> None:
+        async with sweeper(Airflow({}), pause=30.0) as sweeping:
+            seen(sweeping, job, soon=True)
+            await asyncio.sleep(0.2)
+
+    run(work)
+    assert "may be an orphan" not in log.text
+
+
 def test_it_leaves_the_log_of_the_task_alone_that_happened_to_come_by(world: World) -> None:
-    """A triggerer sorts lines into the logs of tasks by a variable of their context."""
+    """A triggerer assigns log lines to tasks by a variable of their context."""
     from contextvars import ContextVar
 
     trigger = ContextVar("trigger", default="none")

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.hooks import credentials, talks
+from airflow_kftrain.hooks import credentials, operations
+from airflow_kftrain.hooks.training_job import TrainingJobHook
 from airflow_kftrain.job_state import Phase
-from airflow_kftrain.local.faults.command import Fault, FaultProxy
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.watching import evidence, feeds, streams, watcher
+from kftrain_local.faults.command import Fault, FaultProxy
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import Job, World
@@ -26,12 +27,12 @@ GETS = ("get", "pytorchjobs")
 
 
 def waiting_job(world: World, name: str = "job") -> Job:
-    """It runs until its file is there, which `let_go` makes."""
+    """It runs until its file exists, which `let_go` creates."""
     return start(world, pytorch_job({"Master": replica("pytorch", "sleep 300")}, name=name))
 
 
 def end(job: Job) -> None:
-    """Ends the job well, as its operator would."""
+    """Ends the job successfully, like its operator."""
     status = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "Done"}]}
     answer = job.world.api.call(
         "PATCH",
@@ -40,19 +41,22 @@ def end(job: Job) -> None:
         content_type="application/merge-patch+json",
     )
     assert answer.ok, answer.message
-    # The operator takes the pods away only when it looks at the job again.
+    # The operator deletes the pods only when it handles the job again.
 
 
 async def in_thread(work: Callable[..., Any], *given: Any) -> Any:
     return await asyncio.to_thread(work, *given)
 
 
-def test_many_who_wait_share_one_watch(world: World, proxy: FaultProxy) -> None:
+@pytest.mark.parametrize("known", [False, True], ids=["of an older version", "of this version"])
+def test_many_who_wait_share_one_watch(world: World, proxy: FaultProxy, known: bool) -> None:
+    """Even if their orders name the cluster of the jobs."""
+    cluster = TrainingJobHook("cluster").cluster() if known else ""
     jobs = [waiting_job(world, f"job-{number}") for number in range(5)]
     told = [Told() for _ in jobs]
 
     async def run() -> list[Outcome]:
-        orders = [order_for(world, job) for job in jobs]
+        orders = [order_for(world, job, cluster=cluster) for job in jobs]
         tasks = [
             asyncio.create_task(one.watch(order)) for one, order in zip(told, orders, strict=True)
         ]
@@ -125,6 +129,28 @@ def test_where_no_watch_is_allowed_the_jobs_are_listed_now_and_then(
     assert told.text.count("every 1 s") == 1
 
 
+def test_a_right_to_watch_that_comes_back_is_told_and_new_tasks_hear_nothing_of_it(
+    world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_HELD_SECONDS", 0.5)
+    fault = proxy.add(Fault(verb="watch", code=403))
+    job = waiting_job(world)
+    told, told_later = Told(), Told()
+
+    async def run() -> None:
+        order = order_for(world, job, poll_interval=1.0)
+        async with watched(told, order):
+            await until(lambda: "every 1 s" in told.text)
+            await in_thread(proxy.remove, fault)
+            await until(lambda: "can be watched again" in told.text)
+            async with watched(told_later, order):
+                await until(lambda: "Running" in told_later.text)
+
+    asyncio.run(run())
+    assert told.text.count("can be watched again") == 1
+    assert "annot watch" not in told_later.text
+
+
 def test_where_no_list_is_allowed_the_job_is_asked_for(world: World, proxy: FaultProxy) -> None:
     proxy.add(Fault(verb="list", code=403))
     job = waiting_job(world)
@@ -149,13 +175,13 @@ def test_where_nothing_is_allowed_the_wait_ends_with_what_the_cluster_says(
     outcome = asyncio.run(Told().watch(order_for(world, waiting_job(world))))
     assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "Refused")
     assert not outcome.retryable
-    assert "the fault proxy was asked for this answer" in outcome.words
+    assert "the fault proxy injects this error" in outcome.words
 
 
 def test_a_server_that_forbids_everything_for_a_while_is_borne(
     world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that has just started and does not know its rules yet."""
+    """Like one that has just started and has not loaded its rules yet."""
     monkeypatch.setattr(watcher, "_ASK_AGAIN", 0.5)
     job = waiting_job(world)
     fault = proxy.add(Fault(code=403))
@@ -175,7 +201,8 @@ def test_a_server_that_forbids_everything_for_a_while_is_borne(
 def test_a_connection_that_cannot_be_used_for_a_while_is_borne(
     world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could be when the job was made: a store of secrets is away, or a file is being written."""
+    """It could be used when the job was created: a secrets backend is away, or a file is being
+    written."""
     monkeypatch.setattr(watcher, "_ASK_AGAIN", 0.5)
     job = waiting_job(world)
     told = Told()
@@ -288,7 +315,7 @@ def test_a_cluster_that_is_away_for_very_long_is_not_waited_for(
     world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "LONGEST_AWAY", 15.0)
-    monkeypatch.setattr(talks, "PATIENCE", 1.0)
+    monkeypatch.setattr(operations, "PATIENCE", 1.0)
     job = waiting_job(world)
     told = Told()
 
@@ -342,7 +369,7 @@ def test_a_fault_of_ours_in_the_evidence_changes_no_verdict(
 def test_pods_that_could_not_be_listed_are_listed_later(
     world: World, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(talks, "PATIENCE", 0.1)
+    monkeypatch.setattr(operations, "PATIENCE", 0.1)
     proxy.add(Fault(verb="list", resource="pods", code=503, times=4))
     job = waiting_job(world)
     told = Told()

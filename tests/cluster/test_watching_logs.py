@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from airflow_kftrain.local.faults.command import Fault, FaultProxy
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.watching import feeds, logs
+from kftrain_local.faults.command import Fault, FaultProxy
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import World
 
 
 def shown(told: Told) -> list[str]:
-    """The lines of pods."""
-    return [line for line in told.lines if line.startswith(("line", "["))]
+    """The log lines of pods; those of slices without their times."""
+    lines = [line for line in told.lines if line.startswith(("line", "["))]
+    return [re.sub(r"^(\[master-0\]) \d\d\d\d-\d\d-\d\dT\S+Z ", "", line) for line in lines]
 
 
 @pytest.mark.usefixtures("connection")
@@ -97,6 +100,49 @@ def test_slices_of_the_log_are_shown_while_a_task_is_deferred(
 
 
 @pytest.mark.usefixtures("connection")
+def test_slices_of_all_pods_are_in_the_order_of_their_times(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 2.0)
+    script = "for i in $(seq 1 200); do echo line $i; sleep 0.3; done"
+    roles = {"Master": replica("pytorch", script), "Worker": replica("pytorch", script)}
+    job = start(world, pytorch_job(roles))
+    told = Told()
+    slices: list[list[str]] = []
+
+    def is_mixed() -> bool:
+        """Takes the lines that were told at once, and returns whether the pods take turns there."""
+        new = [line for line in told.lines if line.startswith("[")]
+        told.lines.clear()
+        slices.append(new)
+        return len(list(itertools.groupby(line.split(" ")[0] for line in new))) > 2
+
+    async def run() -> None:
+        async with watched(told, order_for(world, job, show_logs="all")):
+            await until(is_mixed)
+
+    asyncio.run(run())
+    for lines in slices:
+        times = [line.split(" ")[1] for line in lines]
+        assert times == sorted(times)
+
+
+@pytest.mark.usefixtures("connection")
+def test_what_was_shown_of_a_log_is_not_its_end_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 2.0)
+    script = "for i in $(seq 1 12); do echo line $i; sleep 0.5; done"
+    job = start(world, pytorch_job({"Master": replica("pytorch", script)}))
+    for streams in (True, False):
+        told = Told()
+        order = order_for(world, job, show_logs="leader")
+        outcome = asyncio.run(told.watch(order, follow_logs=streams))
+        end = outcome.tail.splitlines()
+        assert [*shown(told), *end] == [f"line {number}" for number in range(1, 13)]
+
+
+@pytest.mark.usefixtures("connection")
 def test_what_is_beyond_the_budget_is_said_to_be_left_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +152,7 @@ def test_what_is_beyond_the_budget_is_said_to_be_left_out(
     told = Told()
     asyncio.run(told.watch(order_for(world, job, show_logs="leader", bytes_a_minute=2048)))
     lines = shown(told)
-    assert sum("left out" in line for line in lines) == 1
+    assert sum("is omitted" in line for line in lines) == 1
     assert len(lines) < 60
     assert "line of the end" in lines
 
@@ -120,7 +166,7 @@ def test_a_triggerer_that_takes_over_says_from_where_it_goes_on(
     told = Told()
     ordered = datetime.now(timezone.utc) - timedelta(hours=1)
     asyncio.run(told.watch(order_for(world, job, show_logs="leader", ordered=ordered)))
-    assert told.text.count("the pods' logs go on from") == 1
+    assert told.text.count("the pods' logs continue from") == 1
 
 
 @pytest.mark.usefixtures("connection")
@@ -151,9 +197,35 @@ def test_a_log_that_may_not_be_read_is_told_once(
         told.watch(order_for(world, job, show_logs="leader"), follow_logs=follow_logs)
     )
     assert outcome.verdict is Verdict.SUCCEEDED
-    assert told.text.count("the fault proxy was asked for this answer") == 1
+    assert told.text.count("the fault proxy injects this error") == 1
     assert proxy.calls["get", "pods/log"] <= 12
     assert proxy.calls["list", "pods"] <= 20
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("follow_logs", [True, False], ids=["stream", "slices"])
+@pytest.mark.parametrize("name", ["Cursor.all_new", "LogShow._pods"])
+def test_a_fault_of_ours_is_told_once_and_ends_nothing_but_the_logs(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    follow_logs: bool,
+    name: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("never thought of")
+
+    monkeypatch.setattr(logs, "SLICE_SECONDS", 1.0)
+    monkeypatch.setattr(f"{logs.__name__}.{name}", fail)
+    job = start(world, pytorch_job({"Master": replica("pytorch", "echo hello; sleep 6")}))
+    told = Told()
+    order = order_for(world, job, show_logs="leader")
+    outcome = asyncio.run(told.watch(order, follow_logs=follow_logs))
+    assert outcome.verdict is Verdict.SUCCEEDED
+    assert told.text.count("no longer shown") == 1
+    assert told.text.count("never thought of") == 1
+    (record,) = [each for each in caplog.records if each.name == logs.__name__]
+    assert record.exc_info
 
 
 def test_logs_that_are_slow_do_not_keep_others_from_ending(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_kftrain.job_state import Phase
+from airflow_kftrain.job_state import Phase, read_time
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.specs.timeouts import Timeouts
 from airflow_kftrain.watching import pods, survey
+from kftrain_local.faults.command import Fault, FaultProxy
 from tests.cluster.jobs import pytorch_job, replica, tf_job, train_job
+from tests.cluster.objects import config_map
 from tests.cluster.watched import INSTANCE, Told, order_for, start, until, watched
 from tests.cluster.world import World
 
@@ -22,13 +26,14 @@ pytestmark = pytest.mark.usefixtures("connection")
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks that are far apart come sooner."""
+    """Shortens the long pauses between reads."""
     monkeypatch.setattr(survey, "PAUSE", 1.0)
+    monkeypatch.setattr(survey, "MOUNTING", 2.0)
     monkeypatch.setattr(pods, "LOOK_SECONDS", 0.5)
 
 
 def test_an_image_name_that_cannot_be_read_ends_the_wait_at_once(world: World) -> None:
-    """The verdict is ours: the job still lives, and whoever gets the event deletes it."""
+    """The verdict is ours: the job still exists, and whoever gets the event deletes it."""
     bad = replica("pytorch", image="invalid//name")
     job = start(world, pytorch_job({"Master": replica("pytorch", "sleep 60"), "Worker": bad}))
     outcome = asyncio.run(Told().watch(order_for(world, job)))
@@ -40,7 +45,7 @@ def test_an_image_name_that_cannot_be_read_ends_the_wait_at_once(world: World) -
 
 
 def test_trouble_of_pods_without_our_label_is_seen_a_little_later(world: World) -> None:
-    """As a TrainJob's initializers are."""
+    """For example those of a TrainJob's initializers."""
     manifest = pytorch_job({"Master": replica("pytorch", image="invalid//name")})
     manifest["metadata"]["labels"] = {INSTANCE_LABEL: INSTANCE}
     order = order_for(world, world.start(manifest), poll_interval=1.0)
@@ -49,20 +54,20 @@ def test_trouble_of_pods_without_our_label_is_seen_a_little_later(world: World) 
 
 
 def test_what_a_job_waits_for_is_told_once(world: World) -> None:
-    """Here for the second worker, which asks for more than any node has."""
+    """Here for the second worker, which requests more than any node has."""
     big = replica("pytorch", "true", resources={"limits": {"cpu": "900"}})
     job = start(world, pytorch_job({"Master": replica("pytorch", "sleep 60"), "Worker": big}))
     told = Told()
 
     async def run() -> None:
         async with watched(told, order_for(world, job)):
-            await until(lambda: "finds no node" in told.text)
+            await until(lambda: "cannot be scheduled" in told.text)
             await asyncio.sleep(4)
 
     asyncio.run(run())
-    lines = [line for line in told.lines if "finds no node" in line]
+    lines = [line for line in told.lines if "cannot be scheduled" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("1 of 2 pods of the PyTorchJob run; worker-0: finds no node")
+    assert lines[0].startswith("1 of 2 pods of the PyTorchJob run; worker-0: cannot be scheduled")
 
 
 def test_a_job_that_does_not_start_in_time_fails_with_what_it_waits_for(world: World) -> None:
@@ -71,12 +76,70 @@ def test_a_job_that_does_not_start_in_time_fails_with_what_it_waits_for(world: W
     patience = Timeouts(startup=timedelta(seconds=4))
     outcome = asyncio.run(Told().watch(order_for(world, job, timeouts=patience)))
     assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "StartupTimeout")
-    assert "finds no node" in outcome.words
+    assert outcome.words.startswith("master-0 could not be scheduled: Unschedulable: 0/1 nodes")
     assert "FailedScheduling" in outcome.report
 
 
+MOUNT = {"name": "data", "mountPath": "/data"}
+
+
+def mounting(**volume: Any) -> dict[str, Any]:
+    """A master with one volume."""
+    pod = {"volumes": [{"name": "data", **volume}]}
+    return pytorch_job({"Master": replica("pytorch", "true", pod=pod, volumeMounts=[MOUNT])})
+
+
+def test_a_volume_whose_secret_is_missing_is_told_at_once_and_ends_the_job(
+    world: World, proxy: FaultProxy
+) -> None:
+    job = start(world, mounting(secret={"secretName": "misspelt"}))
+    told = Told()
+    patience = Timeouts(volume_name=timedelta(seconds=8))
+    outcome = asyncio.run(told.watch(order_for(world, job, timeouts=patience, poll_interval=1.0)))
+    said = 'MountVolume.SetUp failed for volume "data" : secret "misspelt" not found'
+    waits = f"0 of 1 pods of the PyTorchJob run; master-0: cannot mount a volume: {said}."
+    assert told.lines.count(waits) == 1
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "FailedMount")
+    assert not outcome.retryable
+    assert outcome.words.startswith(f"master-0 could not mount a volume: FailedMount: {said}.")
+    assert proxy.calls["list", "events"] >= 2
+
+
+def test_a_volume_that_is_there_in_the_end_is_waited_for(world: World) -> None:
+    job = start(world, mounting(configMap={"name": "late"}))
+    told = Told()
+
+    async def run() -> Outcome:
+        async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
+            await until(lambda: 'configmap "late" not found' in told.text)
+            await asyncio.to_thread(world.create, config_map("late", k="v"))
+            return await asyncio.wait_for(task, 60)
+
+    assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+
+
+def test_where_events_may_not_be_listed_a_volume_is_waited_for_as_before(
+    world: World, proxy: FaultProxy
+) -> None:
+    proxy.add(Fault(resource="events", code=403))
+    job = start(world, mounting(secret={"secretName": "misspelt"}))
+    told = Told()
+    patience = Timeouts(startup=timedelta(seconds=8), volume_name=timedelta(0))
+    outcome = asyncio.run(told.watch(order_for(world, job, timeouts=patience, poll_interval=1.0)))
+    assert outcome.reason == "StartupTimeout"
+    assert "is being created (image, volumes)" in outcome.words
+
+
+def test_a_job_that_comes_up_costs_no_list_of_events(world: World, proxy: FaultProxy) -> None:
+    world.create(config_map("there", k="v"))
+    job = start(world, mounting(configMap={"name": "there"}))
+    outcome = asyncio.run(Told().watch(order_for(world, job, poll_interval=1.0)))
+    assert outcome.verdict is Verdict.SUCCEEDED
+    assert proxy.calls["list", "events"] == 0
+
+
 def test_a_job_that_runs_has_no_startup_timeout_whatever_its_status_says(world: World) -> None:
-    """A worker without a node keeps a job with a leader that trains in Created, or Running."""
+    """If a worker has no node, the status of a job whose leader trains stays Created or Running."""
     big = replica("pytorch", "true", resources={"limits": {"cpu": "900"}})
     job = start(world, pytorch_job({"Master": replica("pytorch", "sleep 60"), "Worker": big}))
     told = Told()
@@ -84,7 +147,7 @@ def test_a_job_that_runs_has_no_startup_timeout_whatever_its_status_says(world: 
 
     async def run() -> bool:
         async with watched(told, order_for(world, job, timeouts=patience)) as task:
-            await until(lambda: "finds no node" in told.text)
+            await until(lambda: "cannot be scheduled" in told.text)
             await asyncio.sleep(4)
             return task.done()
 
@@ -92,13 +155,40 @@ def test_a_job_that_runs_has_no_startup_timeout_whatever_its_status_says(world: 
 
 
 def test_the_crash_of_a_container_that_restarts_is_remembered(world: World) -> None:
-    """The operator deletes the pod that crashes when its limit is reached, and its log with it."""
+    """When its limit is reached, the operator deletes the pod that crashes, and its log."""
     crashing = replica("pytorch", "echo no such file; sleep 1; exit 7", policy="OnFailure")
     job = start(world, pytorch_job({"Master": crashing}, run_policy={"backoffLimit": 2}))
     outcome = asyncio.run(Told().watch(order_for(world, job)))
     assert (outcome.verdict, outcome.phase) == (Verdict.FAILED, Phase.FAILED)
     assert outcome.exit_code == 7
     assert "no such file" in outcome.report
+
+
+def test_of_pods_of_one_name_the_log_of_the_one_that_failed_is_told(
+    world: World, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """The operator recreates a deleted pod under the same name."""
+    second = tmp_path / "second"
+    script = f"if [ -e {second} ]; then echo of the second; else echo of the first; fi; exit 7"
+    job = start(world, pytorch_job({"Master": replica("pytorch", script, policy="OnFailure")}))
+    order = order_for(world, job, timeouts=Timeouts(crash_loop=timedelta(seconds=15)))
+
+    async def run() -> Outcome:
+        async with watched(Told(), order) as task:
+            await until(lambda: proxy.calls["get", "pods/log"])
+            second.touch()
+            pod = job.pod("job-master-0")
+            # Times in Kubernetes have whole seconds, and distinguish pods of one name.
+            created = read_time(pod.now()["metadata"]["creationTimestamp"])
+            assert created is not None
+            await until(lambda: datetime.now(timezone.utc) - created > timedelta(seconds=1))
+            await asyncio.to_thread(pod.delete)
+            return await asyncio.wait_for(task, 100)
+
+    outcome = asyncio.run(run())
+    assert (outcome.verdict, outcome.exit_code) == (Verdict.FAILED, 7)
+    assert "of the second" in outcome.report, outcome.report
+    assert "of the first" not in outcome.report
 
 
 def test_a_crash_loop_that_nobody_counts_ends_the_wait(world: World) -> None:
@@ -173,7 +263,7 @@ def test_the_success_of_a_job_that_is_deleted_at_once_counts(world: World) -> No
 
 
 def test_a_failed_replica_ends_the_wait_if_its_author_wants_so(world: World) -> None:
-    """A parameter server decides nothing: the operator goes on without it."""
+    """A parameter server decides nothing: the operator continues without it."""
     roles = {
         "PS": replica("tensorflow", "echo alas; exit 3"),
         "Worker": replica("tensorflow", "sleep 60"),
@@ -196,7 +286,7 @@ def test_the_deadline_ends_the_wait_and_not_before(world: World) -> None:
 
 
 def test_a_job_that_ended_before_its_deadline_has_not_missed_it(world: World) -> None:
-    """Whoever looks late, after a restart say, reads the state first."""
+    """A task that looks late, for example after a restart, reads the state first."""
     job = start(world, pytorch_job({"Master": replica("pytorch")}))
     job.succeeds()
     deadline = datetime.now(timezone.utc) - timedelta(seconds=4)
@@ -238,9 +328,12 @@ def test_a_job_that_is_not_there_yet_is_waited_for_if_only_its_name_is_known(wor
         order = order_for(world, other, instance="", owner="", poll_interval=1.0)
         order = order._replace(job=order.job._replace(name="later", uid=""))
         async with watched(told, order) as task:
-            await asyncio.sleep(2)
+            await until(lambda: "has not appeared" in told.text)
             assert not task.done()
             await asyncio.to_thread(world.start, manifest)
-            return await asyncio.wait_for(task, 30)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
+    title = f"PyTorchJob {world.namespace}/later"
+    assert told.lines[0] == f"{title} has not appeared yet; waiting for it."
+    assert told.text.count("has not appeared") == 1

@@ -1,4 +1,4 @@
-"""What scenarios of training-operator's kinds share."""
+"""What scenarios of training-operator's kinds have in common."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FOR_EVER = "sleep 600"
 """Longer than any scenario."""
 
 STUBBORN = f"trap '' TERM; echo ready; {FOR_EVER}"
-"""Runs on for all of its grace period, once `is_stubborn` says so."""
+"""Ignores SIGTERM until its grace period is over; `is_stubborn` says when that starts."""
 
 POD = {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-"""The pod's name for scripts, since not every kind tells a pod its number."""
+"""The pod's name for scripts, since not every kind gives a pod its index."""
 
 _GO = {"name": "GO", "valueFrom": {"configMapKeyRef": {"name": "go", "key": "k", "optional": True}}}
 
@@ -55,13 +55,14 @@ def said(job: Job) -> dict[str, Said]:
 
 
 def only(pod: str, script: str, others: str = "true") -> Manifest:
-    """Fields of a container that does `script` in the pod of that name."""
+    """Fields of a container that runs `script` in the pod of that name."""
     text = f'if [ "$POD" = {pod} ]; then {script}; else {others}; fi'
     return {"script": text, "env": [POD]}
 
 
 def until_let_go(script: str) -> Manifest:
-    """Fields of a container that does `script`, and nothing in a pod that starts after `let_go`."""
+    """Fields of a container that runs `script`, and ends at once in a pod that starts after
+    `let_go`."""
     return {"script": f'[ -n "$GO" ] || {script}', "env": [_GO]}
 
 
@@ -72,7 +73,7 @@ def let_go(world: World) -> None:
 
 
 def counts(job: Job) -> dict[str, dict[str, int]]:
-    """The operator's numbers of each role; those that are 0 are left out by it."""
+    """The operator's counts of each role, which do not include zeros."""
     return {
         role: {key: value for key, value in status.items() if isinstance(value, int)}
         for role, status in (job.status.get("replicaStatuses") or {}).items()
@@ -85,7 +86,7 @@ def restarts(pod: Manifest) -> int:
 
 
 def waiting(pod: Manifest) -> Manifest:
-    """Of its first container."""
+    """The reason why its first container waits."""
     statuses = pod["status"].get("containerStatuses") or [{}]
     return dict((statuses[0].get("state") or {}).get("waiting") or {})
 
@@ -97,7 +98,7 @@ def ended(pod: Manifest) -> Manifest:
 
 
 def is_stubborn(pod: Pod) -> None:
-    """Waits until it has begun to ignore SIGTERM."""
+    """Waits until it has started to ignore SIGTERM."""
     eventually(lambda: (said := pod.log()).ok and "ready" in said.text, pod.now)
     pod.phase("Running")
 
@@ -113,10 +114,10 @@ def uid(item: Manifest) -> Any:
 
 
 def made_anew(job: Job, first: Manifest, phase: str | None = None) -> Manifest:
-    """Another pod of that name, as soon as there is one; or one that is in this phase."""
+    """Another pod of that name, as soon as it exists; or one that is in this phase."""
 
     def look() -> Manifest | None:
-        for pod in job.pods():  # one that is asked for by its name may be gone by now
+        for pod in job.pods():  # a pod that is read by its name may be gone by now
             same = pod["metadata"]["name"] == first["metadata"]["name"]
             if same and uid(pod) != uid(first) and phase in (None, pod["status"].get("phase")):
                 return pod
@@ -126,10 +127,12 @@ def made_anew(job: Job, first: Manifest, phase: str | None = None) -> Manifest:
 
 
 def operator_looks_again(job: Job) -> None:
-    """For what the operator does not do: it has seen the job as it is now.
+    """Waits until the operator has seen the job as it is now, for scenarios about what it does not
+    do.
 
-    It takes one job of a kind after another, so that it is done with this one when it has taken up
-    a later one; which is in another namespace, so that no recording has it.
+    The operator handles the jobs of a kind one after the other. So when it has started with a later
+    job, it has finished this one. The later job is in another namespace, so no recording contains
+    it.
     """
     job.patch({"metadata": {"labels": {"look": "again"}}})
     api, name = job.world.api, job.world.namespace
@@ -142,6 +145,6 @@ def operator_looks_again(job: Job) -> None:
 
 
 def variables(pod: Manifest, container: int = 0) -> list[tuple[str, str]]:
-    """In order, since a later one wins."""
+    """In their order, since a later one wins."""
     found = pod["spec"]["containers"][container].get("env") or []
     return [(item["name"], item.get("value", "")) for item in found]

@@ -1,9 +1,9 @@
-"""Jobs that are watched, and what those who watch them are told."""
+"""Jobs that are watched, and what their watches log."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,14 +19,19 @@ INSTANCE = "airflow-under-test"
 OWNER = "0199a0b2-0000-7000-8000-000000000001"
 
 
-def start(world: World, manifest: Manifest) -> Job:
-    """A job of this Airflow, with its label on the pods, too."""
+def start(world: World, manifest: Manifest, labels: Mapping[str, str] | None = None) -> Job:
+    """A job of this Airflow."""
+    return world.start(ours(manifest, labels))
+
+
+def ours(manifest: Manifest, labels: Mapping[str, str] | None = None) -> Manifest:
+    """With the label of this Airflow, also on the pods; `labels` are further ones of the job."""
     label = {INSTANCE_LABEL: INSTANCE}
-    manifest["metadata"]["labels"] = label
+    manifest["metadata"]["labels"] = {**(labels or {}), **label}
     kind = find_kind(manifest["apiVersion"], manifest["kind"])
     for template in pod_templates(kind, manifest):
         template.setdefault("metadata", {})["labels"] = label
-    return world.start(manifest)
+    return manifest
 
 
 def order_for(world: World, job: Job, **fields: Any) -> WatchOrder:
@@ -38,7 +43,7 @@ def order_for(world: World, job: Job, **fields: Any) -> WatchOrder:
 
 
 class Told:
-    """What one who watches was told."""
+    """What a watch has logged. Lines that were wrapped are one line again."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -48,11 +53,23 @@ class Told:
         self.pods.append(tuple(pods))
 
     async def watch(self, order: WatchOrder, **more: Any) -> Outcome:
-        return await watch_job(order, tell=self.lines.append, pods_known=self.pods_known, **more)
+        return await watch_job(order, tell=self._tell, pods_known=self.pods_known, **more)
+
+    def _tell(self, line: str) -> None:
+        self.lines.append(line.replace("\n  ", " "))
 
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+    @property
+    def whole_lines(self) -> list[str]:
+        """As they were before they were wrapped."""
+        return [" ".join(line.split()) for line in self.lines]
+
+    def about(self, words: str) -> list[str]:
+        """The lines with these words."""
+        return [line for line in self.whole_lines if words in line]
 
 
 @asynccontextmanager

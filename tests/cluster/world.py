@@ -1,4 +1,4 @@
-"""What a scenario has in its hands: one namespace of a target, and the jobs in it."""
+"""What a scenario works with: one namespace of a target, and the jobs in it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from tests.control_plane.api import MERGE, Answer, Manifest
 T = TypeVar("T")
 
 _PATIENCE = 60.0
+WORKLOAD = ("kueue.x-k8s.io/v1beta2", "Workload")
 _SUCCESS = ("Succeeded", "Complete")  # a batch Job and a TrainJob say Complete
 _FAILURE = "Failed"
 
 
-def eventually(look: Callable[[], T | None], seen: Callable[[], object] = lambda: "") -> T:
-    """What `look` gives, as soon as it does; after a minute fails, with what is `seen`."""
-    end = time.monotonic() + _PATIENCE
+def eventually(
+    look: Callable[[], T | None],
+    seen: Callable[[], object] = lambda: "",
+    patience: float = _PATIENCE,
+) -> T:
+    """Returns what `look` returns, as soon as that is something. After so many seconds it fails,
+    and shows what is `seen`."""
+    end = time.monotonic() + patience
     while not (found := look()):
         if time.monotonic() > end:
             raise AssertionError(f"waited in vain; seen: {json.dumps(seen(), indent=1)}")
@@ -29,7 +35,7 @@ def eventually(look: Callable[[], T | None], seen: Callable[[], object] = lambda
 
 
 class Event(NamedTuple):
-    """A Kubernetes event, as far as it is the same each time."""
+    """The parts of a Kubernetes event that are the same each time."""
 
     object: str
     """Kind/name"""
@@ -49,7 +55,7 @@ class World:
         return self.api.path(api_version, kind, self.namespace, name)
 
     def create(self, manifest: Manifest, **query: object) -> Manifest:
-        """Creates in this namespace, and gives what the server made of it."""
+        """Creates an object in this namespace. Returns what the server has made of it."""
         answer = self.try_create(manifest, **query)
         assert answer.code == 201, answer.message
         return answer.object
@@ -59,21 +65,23 @@ class World:
         return self.api.create({**manifest, "metadata": metadata}, **query)
 
     def submit(self, manifest: Manifest) -> Job:
-        """Creates the job that the scenario is about; it is recorded from here on."""
+        """Creates the job that the scenario is about, and records it from now on."""
         assert self.recorder is None, "one recorded job a scenario"
         paths = {"job": self.path(manifest["kind"], None, manifest["apiVersion"])}
         paths |= {"pod": self.path("Pod"), "event": self.path("Event")}
+        if self.api.serves(*WORKLOAD):
+            paths["workload"] = self.path(WORKLOAD[1], None, WORKLOAD[0])
         self.recorder = Recorder(self.api, self.namespace, paths)
         return self.start(manifest)
 
     def start(self, manifest: Manifest) -> Job:
-        """Creates a job without recording it: a recording is of one job."""
+        """Creates a job without recording it: a recording is about one job."""
         created = self.create(manifest, fieldValidation="Strict")
         path = self.path(manifest["kind"], created["metadata"]["name"], manifest["apiVersion"])
         return Job(self, path, created)
 
     def find(self, kind: str, name: str, api_version: str = "v1") -> Manifest:
-        """An object of this namespace as it is now; empty if there is none."""
+        """An object of this namespace as it is now; empty if it does not exist."""
         answer = self.api.call("GET", self.path(kind, name, api_version))
         return answer.object if answer.ok else {}
 
@@ -87,14 +95,14 @@ class World:
         return [item["metadata"]["name"] for item in self.listed(kind, api_version)]
 
     def pod(self, name: str, *command: str, **spec: Any) -> Pod:
-        """Creates a pod with one container, `main`; `container` adds to that one."""
+        """Creates a pod with one container, `main`; `container` adds fields to it."""
         main = {"name": "main", "image": "x", "command": list(command), **spec.pop("container", {})}
         body = {"restartPolicy": "Never", "containers": [main], **spec}
         self.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": body})
         return Pod(self, name)
 
     def events(self) -> set[Event]:
-        """All that were told in this namespace."""
+        """All events of this namespace."""
         listed = self.api.call("GET", self.path("Event")).required("the events")
         return {
             Event(
@@ -107,7 +115,7 @@ class World:
         }
 
     def told(self, reason: str, about: str = "") -> Event:
-        """Waits for an event of that reason, about Kind/name."""
+        """Waits for an event with that reason, about Kind/name."""
 
         def look() -> Event | None:
             for event in self.events():
@@ -129,12 +137,18 @@ class Pod:
     def now(self) -> Manifest:
         return self.world.api.call("GET", self.path).required(f"pod {self.name}")
 
+    def evict(self) -> None:
+        """As a drain of its node does."""
+        metadata = {"name": self.name, "namespace": self.world.namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        self.world.api.call("POST", f"{self.path}/eviction", body).required("an eviction")
+
     @property
     def status(self) -> Manifest:
         return dict(self.now()["status"])
 
     def until(self, good: Callable[[Manifest], Any]) -> Manifest:
-        """The pod as soon as it is `good`."""
+        """The pod, as soon as it is `good`."""
 
         def look() -> Manifest | None:
             pod = self.now()
@@ -143,15 +157,15 @@ class Pod:
         return eventually(look, self.now)
 
     def phase(self, *phases: str) -> Manifest:
-        """Waits until the pod is in one of these phases; its status then."""
+        """Waits until the pod is in one of these phases. Returns its status then."""
         return dict(self.until(lambda pod: pod["status"].get("phase") in phases)["status"])
 
     def ends(self) -> Manifest:
-        """Waits for its end; its status then."""
+        """Waits for its end. Returns its status then."""
         return self.phase("Succeeded", "Failed")
 
     def env(self, container: str | None = None) -> dict[str, Any]:
-        """Variables of its spec: those with a value, and the sources of the others."""
+        """The variables of its spec: the values, or the sources of those without a value."""
         (spec,) = (
             spec
             for spec in self.now()["spec"]["containers"][: None if container else 1]
@@ -193,7 +207,7 @@ class Job:
         return bool(self.conditions().get(condition, {}).get("status") == "True")
 
     def until(self, good: Callable[[Manifest], Any]) -> Manifest:
-        """The job as soon as it is `good`."""
+        """The job, as soon as it is `good`."""
 
         def look() -> Manifest | None:
             job = self.now()
@@ -211,7 +225,7 @@ class Job:
         eventually(look, self._seen)
 
     def becomes(self, *conditions: str) -> Manifest:
-        """Waits until one of the conditions is True; that condition."""
+        """Waits until one of the conditions is True. Returns that condition."""
 
         def look() -> Manifest | None:
             now = self.conditions()
@@ -221,11 +235,11 @@ class Job:
         return eventually(look, self._seen)
 
     def succeeds(self) -> Manifest:
-        """Waits for its success; the condition that says so."""
+        """Waits for its success. Returns the condition."""
         return self._ends(_SUCCESS, "Succeeded")
 
     def fails(self) -> Manifest:
-        """Waits for its failure; the condition that says so."""
+        """Waits for its failure. Returns the condition."""
         return self._ends((_FAILURE,), "Failed")
 
     def _ends(self, wanted: tuple[str, ...], verdict: str) -> Manifest:
@@ -243,12 +257,12 @@ class Job:
         return self.world.names("Pod")
 
     def pod(self, name: str) -> Pod:
-        """The pod of that name, as soon as it is there."""
+        """The pod of that name, as soon as it exists."""
         eventually(lambda: name in self.pod_names(), self._seen)
         return Pod(self.world, name)
 
     def first_seen(self, name: str) -> Manifest:
-        """A pod as the list has it at first: one that is asked for by name may be gone by then."""
+        """A pod as it is first listed: one that is read by its name may be gone by then."""
         return eventually(
             lambda: next((pod for pod in self.pods() if pod["metadata"]["name"] == name), None),
             self._seen,
@@ -266,6 +280,6 @@ class Job:
         return self.world.api.call("GET", self.path).code == 404
 
     def _seen(self) -> object:
-        """What explains that a scenario waits in vain."""
+        """Explains why a scenario waits for something that does not happen."""
         pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pods()}
         return {"job": self.now(), "pods": pods, "events": sorted(self.world.events())}

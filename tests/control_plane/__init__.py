@@ -5,17 +5,18 @@
     with ControlPlane("training-operator") as plane:
         print(plane.kubeconfig)
 
-Everything is built from Go modules of exact versions (build.py); docs/control-plane.md says how
-to use it by hand and what it is made of.
+Everything is built from Go modules of exact versions (build.py). docs/control-plane.md says how to
+use it by hand, and what it consists of.
 """
 
 from __future__ import annotations
 
 from tests.control_plane.api import Answer, Api
 from tests.control_plane.errors import ControlPlaneError, GoUnusable, PartDied
-from tests.control_plane.launcher import MPI_OPERATOR, PROFILES, ControlPlane
+from tests.control_plane.launcher import KUEUE, MPI_OPERATOR, PROFILES, ControlPlane
 
 __all__ = [
+    "KUEUE",
     "MPI_OPERATOR",
     "PROFILES",
     "Answer",

@@ -1,4 +1,4 @@
-"""python -m tests.control_plane build | up | down | kubeconfig"""
+"""python -m tests.control_plane build | up | down | kubeconfig | schemas"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.control_plane.build import ensure_built, say_on_stderr
 from tests.control_plane.errors import ControlPlaneError
 from tests.control_plane.launcher import PROFILES, ControlPlane
 from tests.control_plane.machine_lock import MachineLock, Record, read_record
+from tests.control_plane.schemas import write_schemas
 
 _SECONDS_TO_END = 30
 _INTERRUPTED = 130
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("down", help="end the one that `up` keeps, or what is left of a killed one")
     commands.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
+    commands.add_parser("schemas", help="write anew what the embedded cluster knows of fields")
     return parser
 
 
@@ -58,7 +60,7 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    # The end of a terminal, and `down`, are to clean up like Ctrl-C.
+    # The end of a terminal, and `down`, must clean up like Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     plane = ControlPlane(
@@ -92,7 +94,7 @@ def _down(options: argparse.Namespace) -> int:
     record = read_record()
     if record is None or not record.launcher.lives():
         lock = MachineLock(say_on_stderr)
-        lock.acquire(wait=False)  # which sweeps
+        lock.acquire(wait=False)  # it removes what is left
         lock.release()
         say_on_stderr("control plane: none is up")
         return 0
@@ -124,7 +126,18 @@ def _kubeconfig(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"build": _build, "up": _up, "down": _down, "kubeconfig": _kubeconfig}
+def _schemas(options: argparse.Namespace) -> int:
+    say_on_stderr(f"control plane: wrote {write_schemas()}")
+    return 0
+
+
+_COMMANDS = {
+    "build": _build,
+    "up": _up,
+    "down": _down,
+    "kubeconfig": _kubeconfig,
+    "schemas": _schemas,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Who may do what: kubeconfig files, and users with exactly the rights that a test gives them."""
+"""Access: kubeconfig files, and users with exactly the permissions that a test gives them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_kubeconfig(
 
 
 def service_account_token(admin: Api, name: str, namespace: str, rules: Sequence[Manifest]) -> str:
-    """A ServiceAccount with these rules in its namespace and no others; its token."""
+    """A ServiceAccount with only these rules in its namespace. Returns its token."""
     metadata = {"name": name, "namespace": namespace}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
     role = {

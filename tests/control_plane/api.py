@@ -1,6 +1,7 @@
-"""A small client of the API server on the standard library: no kubectl, no client library.
+"""A small client of the API server that needs only the standard library: no kubectl, no client
+library.
 
-Answers come back whole, whatever their code: it is answers that the tests are about.
+It returns all responses, whatever their code: the tests are about responses.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Answer(NamedTuple):
     code: int
     text: str
     warnings: tuple[str, ...] = ()
-    """The headers of that name, as they came."""
+    """The headers of that name, in their order."""
 
     @property
     def ok(self) -> bool:
@@ -38,7 +39,8 @@ class Answer(NamedTuple):
 
     @property
     def object(self) -> Manifest:
-        """The body; empty if it is not JSON (what is not served is answered in plain text)."""
+        """The body; empty if it is not JSON (a kind that is not served is answered in plain
+        text)."""
         try:
             body = json.loads(self.text)
         except ValueError:
@@ -47,7 +49,7 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str | None:
-        """Of a refusal (a Status object)."""
+        """The reason of an error (a Status object)."""
         return self.object.get("reason")
 
     @property
@@ -55,14 +57,14 @@ class Answer(NamedTuple):
         return str(self.object.get("message", self.text))
 
     def required(self, what: str) -> Manifest:
-        """The body of an answer without which the launcher cannot go on."""
+        """The body of a response without which the launcher cannot continue."""
         if not self.ok:
             raise RefusedByApi(f"the API server refused {what} ({self.code}): {self.message}")
         return self.object
 
 
 class Watch:
-    """The events of an open watch, one by one as they come: `for event in watch`."""
+    """The events of an open watch, one by one as they arrive: `for event in watch`."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
@@ -90,7 +92,7 @@ class Watch:
                 raise
 
     def end(self) -> None:
-        """For another thread than the one that reads the events."""
+        """Called in another thread than the one that reads the events."""
         self._ended = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(SHUT_RDWR)
@@ -100,9 +102,9 @@ class Api:
     """One user of one API server. Every call has its own connection, so threads may share it."""
 
     def __init__(self, server: str, ca_file: str | None, token: str | None) -> None:
-        """`server` as in a kubeconfig: http or https, with a path before all others or without."""
+        """`server` as in a kubeconfig: http or https, optionally with a path prefix."""
         self.arguments = (server, ca_file, token)
-        """What makes another of the same."""
+        """The arguments that create a copy of it."""
         parts = urllib.parse.urlsplit(server)
         self._place = (parts.hostname or "", parts.port or 443)
         self._prefix = parts.path.rstrip("/")
@@ -127,7 +129,7 @@ class Api:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Answer:
-        """`body` is sent as it is if it is bytes, else as JSON."""
+        """A `body` of bytes is sent as it is, any other as JSON."""
         connection = self._connect()
         try:
             response = self._send(connection, method, path, body, query, content_type, accept)
@@ -138,11 +140,11 @@ class Api:
             connection.close()
 
     def watch(self, path: str, **query: object) -> Watch:
-        """A watch that is open: what is created from now on is seen."""
+        """Opens a watch. It sees everything that is created from now on."""
         connection = self._connect()
         wanted = {"watch": "true", **query}
         response = self._send(connection, "GET", path, None, wanted)
-        connection.sock.settimeout(None)  # for as long as nothing happens
+        connection.sock.settimeout(None)  # while nothing happens
         return Watch(connection, response)
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -171,7 +173,7 @@ class Api:
     def path(
         self, api_version: str, kind: str, namespace: str | None = None, name: str | None = None
     ) -> str:
-        """Where objects of this kind are, by what the server says that it serves."""
+        """The path of objects of this kind, by what the server says that it serves."""
         plural, namespaced = self._plural(api_version, kind)
         parts = [_root(api_version)]
         if namespaced and namespace is not None:
@@ -187,7 +189,7 @@ class Api:
         return self.call("POST", path, manifest, query=query)
 
     def apply(self, manifest: Manifest, **query: object) -> Answer:
-        """Server-side apply; JSON is YAML, so the body may be JSON."""
+        """Server-side apply. JSON is YAML, so the body may be JSON."""
         options = {"fieldManager": "control-plane", "force": "true", **query}
         return self.call(
             "PATCH", self._path_of(manifest), manifest, query=options, content_type=APPLY
@@ -199,7 +201,7 @@ class Api:
     def delete(
         self, manifest: Manifest, options: Manifest | None = None, **query: object
     ) -> Answer:
-        """`options` is the DeleteOptions body; with one, the server ignores the query."""
+        """`options` is the DeleteOptions body; if there is one, the server ignores the query."""
         return self.call("DELETE", self._path_of(manifest), options, query=query)
 
     def serves(self, api_version: str, kind: str) -> bool:

@@ -1,8 +1,8 @@
 """Builds the binaries of the control plane into a cache outside the checkout.
 
-The cache is a folder for each set of sources, Go and flags. A build works in a folder of its own
-name beside it, `KEY.partial`, which becomes `KEY` when the last binary stands: nobody ever sees
-half of one. What a broken-off build has finished is taken over by the next.
+The cache has a folder for each set of sources, Go version and flags. A build works in a folder next
+to it, `KEY.partial`, which becomes `KEY` when the last binary is complete: nobody ever sees half of
+one. The next build takes over what an interrupted one has finished.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Binary(NamedTuple):
     """The folder under go/."""
     package: str
     stamp: str = ""
-    """Linker settings; without these Kubernetes calls itself v0.0.0."""
+    """Linker settings; without them Kubernetes reports version v0.0.0."""
 
 
 KUBERNETES = "1.36.3"
@@ -52,21 +52,23 @@ BINARIES = (
     Binary("jobset", "jobset", "sigs.k8s.io/jobset"),
     Binary("trainer", "trainer", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"),
     Binary("mpi-operator", "mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),
+    Binary("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     *(
         Binary(name, "kube", f"k8s.io/kubernetes/cmd/{name}", _STAMP)
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     ),
 )
 
-# Whose CRDs, webhook configurations and runtimes are read: folder under go/ -> module.
+# The modules whose CRDs, webhook configurations and runtimes are read: folder under go/ -> module.
 MANIFEST_MODULES = {
     "training-operator": "github.com/kubeflow/training-operator",
     "mpi-operator": "github.com/kubeflow/mpi-operator",
     "trainer": "github.com/kubeflow/trainer/v2",
     "jobset": "sigs.k8s.io/jobset",
+    "kueue": "sigs.k8s.io/kueue",
 }
 
-# Free space that a build needs, with nothing cached and with the modules there.
+# The free space that a build needs: with an empty cache, and with the modules.
 _COLD_GB, _WARM_GB = 10, 3
 _LINES_OF_A_LOG = 15
 
@@ -74,7 +76,7 @@ _LINES_OF_A_LOG = 15
 class Installation(NamedTuple):
     binaries: Path
     modules: dict[str, Path]
-    """Where the sources of each of MANIFEST_MODULES lie, by the folder's name."""
+    """The sources of each of MANIFEST_MODULES, by the folder's name."""
 
 
 def say_on_stderr(line: str) -> None:
@@ -88,13 +90,13 @@ def cache_root() -> Path:
 
 
 def ensure_built(say: Say = say_on_stderr) -> Installation:
-    """Builds what is not built yet. Well under a second if everything is."""
+    """Builds what is not built yet. Takes well under a second if everything is."""
     go = go_tool.find_go()
     root = cache_root()
     finished = root / key_of(go)
     if not finished.exists():
         with _lock(root, say):
-            if not finished.exists():  # another build may have ended while we waited
+            if not finished.exists():  # another build may have finished while this one waited
                 _build_all(go, finished, say)
     return Installation(finished / "bin", _module_folders(go, finished))
 
@@ -175,7 +177,8 @@ def _why_it_failed(binary: Binary, log: Path) -> str:
 
 
 def _check_space(go: GoTool, root: Path) -> None:
-    """Before the first minute is spent. Warm is where Kubernetes' sources and a build cache are."""
+    """Before the build spends its first minute. The cache is warm if Kubernetes' sources and a
+    build cache exist."""
     sources = go.module_cache / f"k8s.io/kubernetes@v{KUBERNETES}"
     cold = not (sources.exists() and go.build_cache.exists())
     needed = _COLD_GB if cold else _WARM_GB
@@ -193,11 +196,11 @@ def _existing(folder: Path) -> Path:
 
 
 def _module_folders(go: GoTool, folder: Path) -> dict[str, Path]:
-    """Where the modules' sources are: asked of Go once, then read from a file in the cache."""
+    """The folders of the modules' sources: Go is asked once, then a file in the cache is read."""
     memory = folder / "modules.json"
     if memory.exists():
         known = {name: Path(path) for name, path in json.loads(memory.read_text()).items()}
-        # `go clean -modcache` takes them away.
+        # `go clean -modcache` removes them.
         if all(path.is_dir() for path in known.values()):
             return known
     found = {name: _module_folder(go, name, module) for name, module in MANIFEST_MODULES.items()}

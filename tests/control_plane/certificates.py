@@ -1,8 +1,8 @@
-"""One certificate authority and one serving certificate for all that listens here.
+"""One certificate authority and one serving certificate for all servers here.
 
-The names are training-operator's: its certificate rotator keeps what it finds only if the names
-are as below, the keys are in the traditional form and nothing ends within 90 days. Otherwise it
-makes its own, which the API server does not know.
+The names are those that the certificate rotators of training-operator and Kueue expect: they keep
+existing certificates only if the names are among these, the keys are in the traditional format and
+nothing expires within 90 days. Otherwise they create their own, which the API server does not know.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOOPBACK = "127.0.0.1"
-AUTHORITY = "training-operator-ca"
-SERVER = "training-operator.kubeflow.svc"
+AUTHORITIES = ("training-operator-ca", "kueue-ca")
+SERVERS = ("training-operator.kubeflow.svc", "kueue-webhook-service.kueue-system.svc")
 VALID = datetime.timedelta(days=365)
 
 
 def make_certificates() -> dict[str, bytes]:
-    """Files by the names that operators look for: ca.crt, ca.key, tls.crt, tls.key."""
+    """Writes files with the names that operators look for: ca.crt, ca.key, tls.crt, tls.key."""
     ca_key, key = new_key(), new_key()
     ca = _authority(ca_key)
     certificate = _serving(key, ca, ca_key)
@@ -56,8 +56,8 @@ def write_certificates(files: dict[str, bytes], folder: Path) -> None:
 
 
 def _authority(key: rsa.RSAPrivateKey) -> x509.Certificate:
-    builder = _builder(AUTHORITY, AUTHORITY, key)
-    names = x509.SubjectAlternativeName([x509.DNSName(AUTHORITY)])
+    builder = _builder(AUTHORITIES[0], key)
+    names = x509.SubjectAlternativeName([x509.DNSName(name) for name in AUTHORITIES])
     builder = builder.add_extension(names, critical=False)
     builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
@@ -67,11 +67,10 @@ def _authority(key: rsa.RSAPrivateKey) -> x509.Certificate:
 def _serving(
     key: rsa.RSAPrivateKey, ca: x509.Certificate, ca_key: rsa.RSAPrivateKey
 ) -> x509.Certificate:
-    builder = _builder(SERVER, AUTHORITY, key)
+    builder = _builder(SERVERS[0], key)
     names = x509.SubjectAlternativeName(
         [
-            x509.DNSName(SERVER),
-            x509.DNSName("localhost"),
+            *(x509.DNSName(name) for name in (*SERVERS, "localhost")),
             x509.IPAddress(ipaddress.ip_address(LOOPBACK)),
         ]
     )
@@ -85,12 +84,12 @@ def _serving(
     return builder.sign(ca_key, hashes.SHA256())
 
 
-def _builder(name: str, issuer: str, key: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
+def _builder(name: str, key: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.timezone.utc)
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
-        .issuer_name(_name(issuer))
+        .issuer_name(_name(AUTHORITIES[0]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))

@@ -1,4 +1,5 @@
-"""Is a part ready? Each check asks the part itself, and says what is missing in words."""
+"""Checks whether a part is ready. Each check asks the part itself, and says in words what is
+missing."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from tests.control_plane.processes import Processes
 Check = Callable[[], "str | None"]
 """None when ready, otherwise what is still missing."""
 
-# Far more than a start takes, since the machine may be busy with other things.
+# Far more than a start takes, since the machine may be busy.
 _PATIENCE_SECONDS = 120
 
 
 def wait_for(checks: Mapping[str, Check], processes: Processes) -> None:
-    """Until every part is ready; PartDied or NotReady if one never is."""
+    """Waits until every part is ready. Raises PartDied or NotReady if one never is."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     for part, check in checks.items():
         while (missing := _ask(check)) is not None:
@@ -40,12 +41,12 @@ def _ask(check: Check) -> str | None:
 
 
 def ok(api: Api, path: str) -> Check:
-    """It answers over TLS, with our certificate, that it is well."""
+    """It answers over TLS, with our certificate, that it is healthy."""
     return lambda: _verdict(api.call("GET", path))
 
 
 def answers_tls(port: int, ca_file: str) -> Check:
-    """It serves TLS with our certificate, and HTTP over it; any code will do."""
+    """It serves TLS with our certificate, and HTTP over it; any code is fine."""
     api = Api(f"https://{LOOPBACK}:{port}", ca_file, None)
 
     def check() -> None:
@@ -55,7 +56,7 @@ def answers_tls(port: int, ca_file: str) -> Check:
 
 
 def ok_without_tls(port: int, path: str) -> Check:
-    """The health of operators is plain HTTP."""
+    """The health endpoint of operators is plain HTTP."""
 
     def check() -> str | None:
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=10)
@@ -70,7 +71,7 @@ def ok_without_tls(port: int, path: str) -> Check:
 
 
 def leads(api: Api, namespace: str, lease: str) -> Check:
-    """It holds its Lease: the operator works from then on."""
+    """It holds its Lease: from then on the operator works."""
 
     def check() -> str | None:
         found = api.call("GET", api.path("coordination.k8s.io/v1", "Lease", namespace, lease))
@@ -94,7 +95,8 @@ def serves(api: Api, crd: Manifest) -> Check:
 
 
 def refuses(api: Api, manifest: Manifest, webhook: str) -> Check:
-    """The way through API server and webhook is open: nonsense is refused by its author."""
+    """The connection between API server and webhook works: the webhook rejects an invalid
+    object."""
 
     def check() -> str | None:
         answer = api.create(manifest, dryRun="All")
@@ -118,7 +120,7 @@ def _nonsense(api_version: str, kind: str, spec: dict[str, Any]) -> Manifest:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-# What a webhook of each operator refuses and nobody before it, by the name of that webhook.
+# An object that only this webhook of each operator rejects, by the name of the webhook.
 NONSENSE: dict[str, Manifest] = {
     "validator.pytorchjob.training-operator.kubeflow.org": _nonsense(
         "kubeflow.org/v1",
@@ -137,3 +139,11 @@ NONSENSE: dict[str, Manifest] = {
         },
     ),
 }
+
+_BAD_QUEUE = _nonsense(
+    "kubeflow.org/v1",
+    "PyTorchJob",
+    {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": {"spec": _POD}}}},
+)
+_BAD_QUEUE["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "Not_A_Name"}
+NONSENSE_FOR_KUEUE: dict[str, Manifest] = {"vpytorchjob.kb.io": _BAD_QUEUE}

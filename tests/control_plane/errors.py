@@ -1,22 +1,22 @@
-"""What can go wrong, as one tree. Every text is for the person at the terminal."""
+"""All errors of the launcher. Every text is for the person at the terminal."""
 
 from __future__ import annotations
 
 
 class ControlPlaneError(Exception):
-    """The control plane cannot be built, started or kept."""
+    """The control plane cannot be built, started or kept running."""
 
     exit_code = 1
 
 
 class GoUnusable(ControlPlaneError):
-    """No Go on this machine, or one that is too old; with an exit code that callers can tell."""
+    """There is no Go on this machine, or one that is too old. The exit code tells callers."""
 
     exit_code = 2
 
 
 class BuildFailed(ControlPlaneError):
-    """Go refused to build a binary."""
+    """Go failed to build a binary."""
 
 
 class Busy(ControlPlaneError):
@@ -24,7 +24,7 @@ class Busy(ControlPlaneError):
 
 
 class NotReady(ControlPlaneError):
-    """A part lives but does not answer as it should."""
+    """A part runs but does not answer as it should."""
 
 
 class PartDied(ControlPlaneError):
@@ -32,4 +32,4 @@ class PartDied(ControlPlaneError):
 
 
 class RefusedByApi(ControlPlaneError):
-    """The API server refused what the launcher itself needs."""
+    """The API server rejected a request that the launcher itself needs."""

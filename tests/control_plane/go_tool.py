@@ -1,4 +1,5 @@
-"""The go command: is it there, is it new enough, and calls to it in a known environment."""
+"""The go command: whether it exists, whether it is new enough, and calls to it in a fixed
+environment."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from tests.control_plane.errors import GoUnusable
 
 MODULES = Path(__file__).parent / "go"
 
-# What a shell has set for other projects must change neither what is built nor for which machine.
+# Settings of the shell for other projects must not change what is built, nor for which machine.
 _DROPPED = ("GOOS", "GOARCH", "GOEXPERIMENT", "GOROOT", "GO111MODULE", "GOBIN")
 _FIXED = {
-    "GOTOOLCHAIN": "local",  # never fetch another Go
+    "GOTOOLCHAIN": "local",  # never download another Go
     "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
     "GOWORK": "off",
 }
@@ -25,9 +26,9 @@ _FIXED = {
 class GoTool(NamedTuple):
     path: str
     version: str
-    """As `go env` gives it: go1.26.8."""
+    """As `go env` prints it: go1.26.8."""
     target: str
-    """What binaries are made for: system, processor, and 1 if they may contain C."""
+    """What binaries are built for: system, processor, and 1 if they may contain C."""
     build_cache: Path
     module_cache: Path
 
@@ -49,7 +50,7 @@ def environment() -> dict[str, str]:
 
 
 def find_go() -> GoTool:
-    """The go command of PATH; GoUnusable says in one line what is wrong with it."""
+    """The go command on PATH. GoUnusable says in one line what is wrong with it."""
     wanted = required_version()
     path = shutil.which("go")
     if path is None:
@@ -84,7 +85,7 @@ def required_version() -> tuple[int, ...]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """(1, 26, 8) of "go1.26.8"; what follows the numbers ("rc1", "-custom") does not count."""
+    """(1, 26, 8) for "go1.26.8"; suffixes ("rc1", "-custom") do not count."""
     found = re.match(r"(?:go)?(\d+(?:\.\d+)*)", version)
     return tuple(int(number) for number in found[1].split(".")) if found else ()
 

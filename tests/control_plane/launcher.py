@@ -1,11 +1,11 @@
-"""Starts a control plane, keeps an eye on it and ends it without a trace."""
+"""Starts a control plane, watches it and stops it without a trace."""
 
 from __future__ import annotations
 
 import base64
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.client import HTTPException
@@ -28,9 +28,11 @@ from tests.control_plane.processes import Processes, ProcessId
 
 TRAINING_OPERATOR = "training-operator"
 MPI_OPERATOR = "mpi-operator"
-PROFILES = (TRAINING_OPERATOR, MPI_OPERATOR)
+KUEUE = "kueue"
+WITHOUT_KUEUE = (TRAINING_OPERATOR, MPI_OPERATOR)
+PROFILES = (*WITHOUT_KUEUE, KUEUE)
 
-_NAMESPACES = ("kubeflow", "mpi-operator")
+_NAMESPACES = ("kubeflow", "mpi-operator", "kueue-system")
 _SERVE_AT_ONCE = 4
 _SECONDS_OF_OTHERS = 2.0
 
@@ -38,9 +40,10 @@ _SECONDS_OF_OTHERS = 2.0
 class ControlPlane:
     """A context manager: on entry everything is ready, on exit everything is gone.
 
-    Profiles: "training-operator" serves all its kinds, MPIJob v1 among them; with "mpi-operator"
-    MPIJob is v2beta1. Trainer v2 and JobSet are in both. Tests are kept apart by namespaces, since
-    there is one control plane a machine: without `wait` a second one is refused at once.
+    Profiles: "training-operator" serves all its kinds, including MPIJob v1; with "mpi-operator"
+    MPIJob is v2beta1. Both have Trainer v2 and JobSet. "kueue" is "mpi-operator" with Kueue, which
+    queues only this MPIJob. Tests are separated by namespaces, since there is one control plane per
+    machine: without `wait` a second one is rejected at once.
     """
 
     def __init__(
@@ -52,7 +55,8 @@ class ControlPlane:
         stoppable: bool = False,
         say: Say = say_on_stderr,
     ) -> None:
-        """`stoppable`: others may end it, as `down` does with what `up` has started."""
+        """`stoppable`: others may stop it, as `down` does with a control plane that `up` has
+        started."""
         if profile not in PROFILES:
             raise ControlPlaneError(f"no profile {profile!r}; there are {', '.join(PROFILES)}")
         self.profile = profile
@@ -70,7 +74,7 @@ class ControlPlane:
             try:
                 self._start(installation)
             except (OSError, HTTPException) as error:
-                self._processes.check()  # a server that is gone is known by its death
+                self._processes.check()  # if the server has died, this error says so
                 raise ControlPlaneError(f"the control plane does not start: {error}") from error
         except BaseException:
             self._undo.close()
@@ -87,23 +91,23 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of the administrator, who may do everything."""
+        """That of the administrator, who may do everything."""
         return self._layout.kubeconfig
 
     @property
     def kubeconfig_without_rights(self) -> Path:
-        """Of a user who is known and may do nothing."""
+        """That of a user who is known but may do nothing."""
         return self._layout.state / "kubeconfig-without-rights"
 
     def check(self) -> None:
-        """PartDied, with the last lines of its log, if a process has ended by itself."""
+        """Raises PartDied, with the last lines of its log, if a process has ended by itself."""
         self._processes.check()
 
     def pids(self) -> dict[str, int]:
         return self._processes.pids()
 
     def api(self, token: str | None = None) -> Api:
-        """As the administrator, or as whose token it is."""
+        """As the administrator, or as the user of a token."""
         server = f"https://{LOOPBACK}:{self._ports.apiserver}"
         return Api(server, str(self._layout.ca), token or self._tokens["admin"])
 
@@ -120,14 +124,14 @@ class ControlPlane:
         return Api(f"http://{LOOPBACK}:{self._ports.etcd}", None, None)
 
     def create_user(self, name: str, namespace: str, rules: Sequence[Manifest]) -> tuple[Path, Api]:
-        """A ServiceAccount with these RBAC rules in a namespace, and no others."""
+        """Creates a ServiceAccount with only these RBAC rules in a namespace."""
         token = access.service_account_token(self.api(), name, namespace, rules)
         file = self._layout.state / f"kubeconfig-{namespace}-{name}"
         self._write_kubeconfig(file, name, token, namespace)
         return file, self.api(token)
 
     def create_namespace(self, prefix: str) -> str:
-        """A new one, with what Kubernetes itself puts into each."""
+        """Creates a namespace, and waits for what Kubernetes itself puts into each."""
         metadata = {"generateName": f"{prefix}-"}
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         name = self.api().create(manifest).required("a namespace")["metadata"]["name"]
@@ -149,8 +153,9 @@ class ControlPlane:
         self._write_credentials()
 
     def _require_ports(self) -> None:
-        """With the lock in hand: before, they could have been those of another control plane."""
-        if self.profile == MPI_OPERATOR:
+        """Only while holding the lock: before, the ports could be those of another control
+        plane."""
+        if self.profile != TRAINING_OPERATOR:
             self._require_free("", parts.MPI_OPERATOR_HEALTH_PORT, "mpi-operator, a constant of it")
         if self._port is not None:
             self._require_free(LOOPBACK, self._port, "the API server")
@@ -217,27 +222,33 @@ class ControlPlane:
         self._run(parts.scheduler(ports, layout))
 
     def _create_what_operators_expect(self, installation: Installation) -> None:
-        with_v2beta1 = self.profile == MPI_OPERATOR
+        with_v2beta1 = self.profile != TRAINING_OPERATOR
         crds = manifests.crds(installation.modules, mpi_v2beta1=with_v2beta1)
+        secrets_of_rotators = [self._secret("kubeflow", "training-operator-webhook-cert")]
+        if self.profile == KUEUE:
+            port, ca = self._ports.kueue, self._certificates["ca.crt"]
+            crds += manifests.kueue_crds(installation.modules["kueue"], port=port, ca=ca)
+            secrets_of_rotators.append(self._secret("kueue-system", "kueue-webhook-server-cert"))
         namespaces = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             for name in _NAMESPACES
         ]
         self._apply(namespaces)
-        self._apply([*crds, self._training_operator_secret()])
+        self._apply([*crds, *secrets_of_rotators])
         wanted = {crd["metadata"]["name"]: checks.serves(self.api(), crd) for crd in crds}
         checks.wait_for(wanted, self._processes)
         parts.remove_training_operator_certificates()
         self._undo.callback(parts.remove_training_operator_certificates)
         write_certificates(self._certificates, parts.TRAINING_OPERATOR_CERTIFICATES)
-        # Before its operator starts: the rotator wants to find it.
+        # Before its operator starts: the rotator should find the certificates.
         self._apply_webhooks(installation, "training-operator", self._ports.training_operator)
 
-    def _training_operator_secret(self) -> Manifest:
+    def _secret(self, namespace: str, name: str) -> Manifest:
+        """Where a rotator looks for certificates."""
         return {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": "training-operator-webhook-cert", "namespace": "kubeflow"},
+            "metadata": {"name": name, "namespace": namespace},
             "data": {
                 name: base64.b64encode(content).decode()
                 for name, content in self._certificates.items()
@@ -274,13 +285,26 @@ class ControlPlane:
             health["mpi-operator"] = checks.leads(self.api(), "mpi-operator", "mpi-operator")
         checks.wait_for(health, self._processes)
 
+    def _start_kueue(self) -> None:
+        """When the others are ready: with its webhooks, no job can be created without it."""
+        self._run(parts.kueue(self._ports, self._layout, self._certificates))
+        health = checks.ok_without_tls(self._ports.kueue_health, "/readyz")
+        checks.wait_for({"kueue": health}, self._processes)
+
     def _create_webhooks_and_runtimes(self, installation: Installation) -> None:
         self._apply_webhooks(installation, "jobset", self._ports.jobset)
         self._apply_webhooks(installation, "trainer", self._ports.trainer)
         self._apply(manifests.runtimes(installation.modules["trainer"]))
+        self._wait_for_refusals(checks.NONSENSE)
+        if self.profile == KUEUE:
+            self._start_kueue()
+            self._apply_webhooks(installation, "kueue", self._ports.kueue)
+            self._wait_for_refusals(checks.NONSENSE_FOR_KUEUE)
+
+    def _wait_for_refusals(self, nonsense: Mapping[str, Manifest]) -> None:
         refusals = {
-            webhook: checks.refuses(self.api(), nonsense, webhook)
-            for webhook, nonsense in checks.NONSENSE.items()
+            webhook: checks.refuses(self.api(), manifest, webhook)
+            for webhook, manifest in nonsense.items()
         }
         checks.wait_for(refusals, self._processes)
 
@@ -289,7 +313,7 @@ class ControlPlane:
         self._apply(manifests.webhooks(module, sources, port=port, ca=ca))
 
     def _apply(self, wanted: Sequence[Manifest]) -> None:
-        """Several at once: the API server takes its time over a CRD."""
+        """Several at once: the API server is slow with a CRD."""
         api = self.api()
 
         def apply(manifest: Manifest) -> None:
@@ -302,9 +326,9 @@ class ControlPlane:
 
 
 def forget_history(api: Api, etcd: Api) -> None:
-    """Compacts etcd: what was before now is gone, as it is after five minutes by itself. The API
-    server itself remembers more, of most kinds but not of events."""
+    """Compacts etcd, so that old versions are gone, as they are after five minutes by themselves.
+    The API server itself remembers more, for most kinds but not for events."""
     version = api.call("GET", "/api/v1/namespaces").object["metadata"]["resourceVersion"]
-    # Others have listed something just now, and are about to watch from there.
+    # Other clients have just listed something, and are about to watch from there.
     time.sleep(_SECONDS_OF_OTHERS)
     etcd.call("POST", "/v3/kv/compaction", {"revision": version}).required("a compaction")

@@ -1,7 +1,7 @@
-"""One control plane a machine, and nothing left of one whose launcher was killed.
+"""One control plane per machine, and nothing left of one whose launcher was killed.
 
 Two of the operators' ports and folders are constants, so two control planes would disturb each
-other. The holder writes down which processes are its own; who takes the lock next, ends them.
+other. The holder of the lock records its processes; the next holder ends them if they still run.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tests.control_plane.build import Say
 from tests.control_plane.errors import Busy, ControlPlaneError
 from tests.control_plane.processes import ProcessId, process_id, sweep
 
-# Not the user's own temporary folder: TMPDIR may differ from shell to shell, the machine is one.
+# Not the user's own temporary folder: TMPDIR may differ between shells, but there is one machine.
 HOME = Path("/tmp/airflow-kftrain-control-plane")
 
 
 class Record(NamedTuple):
-    """What the holder of the lock has written down."""
+    """What the holder of the lock has recorded."""
 
     launcher: ProcessId
     profile: str
     kubeconfig: str
     """Empty until the control plane is ready."""
     stoppable: bool
-    """It was started to be kept, so that others may end it (`down`)."""
+    """Whether it was started to be kept running, so that others may stop it (`down`)."""
     processes: tuple[ProcessId, ...] = ()
 
 
 class MachineLock:
-    """Held from `acquire` to `release`; while it is held, `state` is ours to write in."""
+    """Held from `acquire` to `release`; while it is held, `state` belongs to the holder."""
 
     def __init__(self, say: Say, home: Path = HOME) -> None:
         self._say = say
@@ -81,7 +81,7 @@ class MachineLock:
             fcntl.flock(file, fcntl.LOCK_EX)
 
     def _sweep(self) -> None:
-        """Only with the lock in hand: who had written the record is gone for sure."""
+        """Only while holding the lock: then the process that wrote the record is certainly gone."""
         record = read_record(self._home)
         ended = sweep(record.processes) if record else 0
         if record or self.state.exists():
@@ -92,7 +92,7 @@ class MachineLock:
 
 
 def read_record(home: Path = HOME) -> Record | None:
-    """None if nothing has been written, or nothing that can be read."""
+    """None if there is no record, or if it cannot be read."""
     try:
         fields = json.loads((home / "record.json").read_text(encoding="utf-8"))
         launcher, profile, kubeconfig, stoppable, processes = fields
@@ -120,7 +120,7 @@ def _describe(record: Record | None) -> str:
 
 
 def _own_folder(home: Path) -> None:
-    """Private, since processes are ended by what is written in it."""
+    """Private, since processes are ended because of what is written in it."""
     try:
         home.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:

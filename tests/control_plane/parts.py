@@ -1,4 +1,4 @@
-"""The parts of the control plane: how each is started, and how it shows that it is ready."""
+"""The parts of the control plane: how each is started, and how to see that it is ready."""
 
 from __future__ import annotations
 
@@ -12,26 +12,41 @@ import yaml
 
 from tests.control_plane.certificates import LOOPBACK, write_certificates
 
-# Constants of training-operator and mpi-operator; the reason for one control plane a machine.
+# Constants of training-operator and mpi-operator. Because of them there is one control plane per
+# machine.
 TRAINING_OPERATOR_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 MPI_OPERATOR_HEALTH_PORT = 8080
 
-# The operators' own limits (20 calls a second, mpi-operator 5) would stretch every sequence.
+# The operators' own limits (20 calls per second, mpi-operator 5) would slow everything down.
 _CALLS_A_SECOND, _BURST = 200, 400
 
-# Without nodelifecycle nothing takes the taint not-ready from a node, so nothing puts it on
-# either; test nodes keep no Lease that nodelifecycle could watch.
+# Without nodelifecycle nothing removes the taint not-ready from a node, so nothing may add it
+# either. The test nodes keep no Lease that nodelifecycle could watch.
 _ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition"
-# Pods have the address 127.0.0.1 here, which endpoints may not have: no end of complaints.
+# Pods have the address 127.0.0.1 here, which endpoints must not have: it would log errors all the
+# time.
 _CONTROLLERS = (
     "*,-nodeipam,-nodelifecycle"
     ",-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller"
 )
 
-# Kinds of training-operator that are left when mpi-operator serves MPIJob.
+# The kinds of training-operator that remain if mpi-operator serves MPIJob.
 _WITHOUT_MPI = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")
 
-# Instead of one that asks DNS for the master, 200 seconds long.
+# What Kueue queues: all kinds of job that are served next to it.
+_QUEUED = (
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "trainer.kubeflow.org/trainjob",
+)
+
+# Instead of one that asks DNS for the master, for 200 seconds.
 _INIT_PYTORCH = """\
 - name: init-pytorch
   image: "{{.InitContainerImage}}"
@@ -51,10 +66,12 @@ class Ports(NamedTuple):
     jobset_health: int
     trainer: int
     trainer_health: int
+    kueue: int
+    kueue_health: int
 
 
 def free_ports(apiserver: int | None) -> Ports:
-    """All held at once before any is let go, so that no two are the same."""
+    """All are reserved before any is released, so that no two are the same."""
     sockets = [socket.socket() for _ in Ports._fields]
     try:
         for one in sockets:
@@ -92,7 +109,7 @@ class Layout:
         return self.certificates / "ca.crt"
 
     def temporary(self, part: str) -> Path:
-        """What a part gets as TMPDIR: jobset and trainer look there for their certificates."""
+        """The TMPDIR of a part: jobset and trainer look there for their certificates."""
         folder = self.state / part
         folder.mkdir(exist_ok=True)
         return folder
@@ -121,8 +138,8 @@ def apiserver(ports: Ports, layout: Layout) -> Part:
     arguments: list[object] = [
         *("--etcd-servers", f"http://{LOOPBACK}:{ports.etcd}"),
         *("--bind-address", LOOPBACK, "--secure-port", ports.apiserver),
-        # Otherwise it looks for a default route, which a machine without a network has not, to
-        # advertise an address to pods, of which none wants it.
+        # Otherwise it looks for a default route, which a machine without a network does not have,
+        # to advertise an address to pods, none of which needs it.
         *("--advertise-address", LOOPBACK, "--endpoint-reconciler-type", "none"),
         *_serving(layout),
         *("--service-account-key-file", key, "--service-account-signing-key-file", key),
@@ -174,7 +191,7 @@ def training_operator(ports: Ports, layout: Layout, *, with_mpi: bool) -> Part:
         *("--kube-api-qps", _CALLS_A_SECOND, "--kube-api-burst", _BURST),
         *(word for kind in kinds for word in ("--enable-scheme", kind)),
     ]
-    # Its webhook server looks for certificates in TMPDIR, its rotator always in /tmp.
+    # Its webhook server looks for certificates in TMPDIR, but its rotator always in /tmp.
     environment = {"MY_POD_NAMESPACE": "kubeflow", "TMPDIR": "/tmp"}
     return Part("training-operator", arguments, environment)
 
@@ -216,11 +233,37 @@ def trainer(ports: Ports, layout: Layout, certificates: dict[str, bytes]) -> Par
     )
 
 
+def kueue(ports: Ports, layout: Layout, certificates: dict[str, bytes]) -> Part:
+    return _configured(
+        "kueue",
+        {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            # With certificates from elsewhere it would read others of the metrics from /etc.
+            "internalCertManagement": {"enable": True},
+            "webhook": {
+                "host": LOOPBACK,
+                "port": ports.kueue,
+                "certDir": str(_certificates_of("kueue", layout)),
+            },
+            "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports.kueue_health}"},
+            "integrations": {"frameworks": list(_QUEUED)},
+            # A second API server, which would need its files in a folder at the root.
+            "featureGates": {"VisibilityOnDemand": False},
+        },
+        layout,
+        certificates,
+    )
+
+
+def _certificates_of(name: str, layout: Layout) -> Path:
+    return layout.temporary(name) / "k8s-webhook-server" / "serving-certs"
+
+
 def _configured(
     name: str, config: dict[str, Any], layout: Layout, certificates: dict[str, bytes]
 ) -> Part:
     folder = layout.temporary(name)
-    write_certificates(certificates, folder / "k8s-webhook-server" / "serving-certs")
+    write_certificates(certificates, _certificates_of(name, layout))
     common = {
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
@@ -233,7 +276,8 @@ def _configured(
 
 
 def environment_of(part: Part, layout: Layout) -> dict[str, str]:
-    """Nothing of the shell's: a KUBECONFIG or a proxy set there would win over the arguments."""
+    """Nothing of the shell's environment: a KUBECONFIG or a proxy set there would override the
+    arguments."""
     return {
         "PATH": "/usr/bin:/bin",
         "HOME": str(layout.state),
@@ -244,7 +288,7 @@ def environment_of(part: Part, layout: Layout) -> dict[str, str]:
 
 
 def remove_training_operator_certificates() -> None:
-    """With the folder above them, unless something else is in it."""
+    """Removes the folder above them, too, unless it contains anything else."""
     shutil.rmtree(TRAINING_OPERATOR_CERTIFICATES, ignore_errors=True)
     with suppress(OSError):
         TRAINING_OPERATOR_CERTIFICATES.parent.rmdir()

@@ -1,4 +1,5 @@
-"""The processes of a control plane: start, notice their death, end; and find those of others."""
+"""The processes of a control plane: starts them, notices their death, ends them; and finds those of
+others."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _LINES_OF_A_LOG = 20
 
 
 class ProcessId(NamedTuple):
-    """A process beyond doubt: numbers are given out again, but not with the same start time."""
+    """Identifies a process: numbers are used again, but not with the same start time."""
 
     pid: int
     started: str
@@ -28,7 +29,7 @@ class ProcessId(NamedTuple):
         return start_time(self.pid) == self.started
 
     def kill_session(self) -> None:
-        """Ends the process, a session leader, and its group; nothing if it is gone."""
+        """Ends the process, a session leader, and its group; does nothing if it is gone."""
         if not self.lives():
             return
         with suppress(ProcessLookupError):
@@ -36,13 +37,13 @@ class ProcessId(NamedTuple):
 
 
 def start_time(pid: int) -> str | None:
-    """When a process was started, in words of the system's own; None if there is none."""
+    """When a process was started, in the system's own words; None if it does not exist."""
     if sys.platform == "linux":
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
-        # The name, in brackets, may contain anything; the fields behind it are plain.
+        # The name, in parentheses, may contain anything; the fields after it are simple.
         fields = stat.rpartition(")")[2].split()
         return None if fields[0] == "Z" else fields[19]
     asked = subprocess.run(
@@ -64,10 +65,10 @@ class _Part(NamedTuple):
 
 
 class Processes:
-    """Each in a session of its own, with a log of its own, and gone when the launcher is.
+    """Each process has its own session and its own log, and ends with the launcher.
 
-    Start them from a thread that lives as long as they shall: Linux takes the end of the thread
-    that started a process for the end of its parent.
+    Start them in a thread that lives as long as they should: for Linux, the end of the thread that
+    has started a process is the end of its parent.
     """
 
     def __init__(self, logs: Path, changed: Callable[[list[ProcessId]], None]) -> None:
@@ -97,7 +98,7 @@ class Processes:
         return {part.name: part.process.pid for part in self._parts}
 
     def check(self) -> None:
-        """PartDied, with the last lines of its log, if one has ended."""
+        """Raises PartDied, with the last lines of its log, if one has ended."""
         for part in self._parts:
             code = part.process.poll()
             if code is not None:
@@ -112,9 +113,10 @@ class Processes:
         return "the end of its log:" + "".join(f"\n    {line}" for line in lines)
 
     def end(self) -> None:
-        """At once and for good: all that they could save is thrown away with the state folder."""
+        """At once: everything that they could save is removed with the state folder."""
         for part in self._parts:
-            with suppress(ProcessLookupError):  # reaped by us alone, so the number is still its own
+            # Only this process reaps it, so the number still belongs to it.
+            with suppress(ProcessLookupError):
                 if part.process.poll() is None:
                     os.killpg(part.process.pid, signal.SIGKILL)
         for part in self._parts:
@@ -124,7 +126,7 @@ class Processes:
 
 
 def sweep(processes: Sequence[ProcessId]) -> int:
-    """Ends those that still live; how many those were."""
+    """Ends those that still run. Returns how many there were."""
     living = [process for process in processes if process.lives()]
     for process in living:
         process.kill_session()

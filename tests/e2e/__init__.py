@@ -1,1 +1,1 @@
-"""The whole of it, on a real Airflow."""
+"""Tests of everything together, on a real Airflow."""

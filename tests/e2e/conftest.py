@@ -1,4 +1,4 @@
-"""The fault matrix is played on the targets of tests/cluster: `pytest tests/e2e --target real`."""
+"""The fault matrix runs on the targets of tests/cluster: `pytest tests/e2e --target real`."""
 
 from __future__ import annotations
 

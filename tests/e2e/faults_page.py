@@ -1,16 +1,18 @@
-"""Writes docs/faults.md: every row of the fault matrix, and how it went on each target.
+"""Writes docs/faults.md: every row of the fault matrix, and its result on each target.
 
-A column is written when a run has played every row on its target, so that a partial one does not
-spoil the page; what it says of the other target stays.
+A column is written when a run has played every row on its target, so that a partial run does not
+spoil the page. The results on the other targets stay. The rows on PostgreSQL have their own table.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e.counts import Result
+from tests.e2e.play import Row
+from tests.e2e.postgres_rows import POSTGRES_ROWS
 from tests.e2e.rows import CANNOT_HOLD, ROWS
 
 FILE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -18,32 +20,41 @@ FILE = Path(__file__).parents[2] / "docs" / "faults.md"
 _HEAD = """\
 # Faults
 
-What becomes of a task and its training when something breaks around them. Each line is a row of
+What happens to a task and its training when something around them fails. Each line is a row of
 `tests/e2e/rows.py`: a DAG, a namespace and a PyTorchJob, on a real Airflow (scheduler, API server,
-dag-processor, triggerers; SQLite, LocalExecutor), with [fault proxies](fault-proxy.md) before the
-cluster. It is played on two: **local**, the [embedded cluster](local-cluster.md), by
-`make test-e2e`; **real**, a [real control plane](control-plane.md) with the real training-operator
-and the project's [node agent](local-agent.md), by `make test-real`. The suite writes this page.
+dag-processor, triggerers; SQLite, LocalExecutor), with [fault proxies](fault-proxy.md) in front of
+the cluster. Each row is played on two clusters: **local** is the [embedded
+cluster](local-cluster.md), by `make test-e2e`; **real** is a [real control plane](control-plane.md)
+with the real training-operator and the project's [node agent](local-agent.md), by `make test-real`.
+The suite writes this page.
 
-Nothing is taken on trust: each training says in a file when it begins and when it ends, and holds a
-lock meanwhile. The seconds say as much about what else the machine had to do. The four numbers are
-how many are
+The counts come from the trainings themselves: each one records its start and its end in a file, and
+holds a lock in between. The seconds depend on the other load of the machine. The four numbers count
+trainings and jobs that were
 
-* **lost**: a training that should have been and was not, or whose task did not end as it should;
-* **doubled**: trained beside another one of the same task, or more often than it should have;
-* **killed**: ended although nobody wanted that;
-* **leaked**: a job that lives, or a training that goes on, after the end of its task. Where only
-  the sweeper can end it, it is looked for when the next job of the namespace has been started, and
-  the sweeper's grace is cut to 5 seconds.
+* **lost**: the training did not run, or its task did not end as it should;
+* **doubled**: the training ran at the same time as another one of its task, or too often;
+* **killed**: the training was ended by mistake;
+* **leaked**: the job was unfinished, or its training still running, after the end of its task. If
+  only the sweeper can end the job, the check comes after the next job in the namespace has started,
+  and the sweeper's grace period is reduced to 5 seconds.
 """
 
-_TARGETS = ("local", "real")
-_HEADER = "| row | what is done | task | trainings | local | real |"
-_RULE = "| --- | --- | --- | --- | --- | --- |"
+_POSTGRES = """
+## On PostgreSQL
+
+Two schedulers and two triggerers share a PostgreSQL database. The cluster is the embedded one, and
+connections are stored in the database. `make test-postgres` plays these rows; it is not part of
+`.ci/run`."""
+
+_TABLES: tuple[tuple[str, ...], ...] = (("local", "real"), ("postgres",))
+"""The targets of each table, which are its last columns."""
+_COLUMNS = ("row", "what is done", "task", "trainings")
+NOT_PLAYED = "not played"
 _HOLDS = re.compile(r"0/0/0/0, \d+ s")
 
 Words = dict[tuple[str, str], str]
-"""(row, target) -> how it went"""
+"""(row, target) -> its result"""
 
 
 def write(target: str, results: Mapping[str, Result]) -> None:
@@ -59,10 +70,11 @@ def holds(word: str) -> bool:
 def read_page(page: str) -> Words:
     words: Words = {}
     for line in page.splitlines():
-        cells = line.strip("| ").split(" | ")
-        if len(cells) == _HEADER.count(" | ") + 1:
-            row, *_, local, real = cells
-            words |= {(row, "local"): local, (row, "real"): real}
+        row, *cells = line.strip("| ").split(" | ")
+        for targets in _TABLES:
+            if len(cells) == len(_COLUMNS) - 1 + len(targets):
+                last = cells[-len(targets) :]
+                words |= {(row, target): word for target, word in zip(targets, last, strict=True)}
     return words
 
 
@@ -71,24 +83,43 @@ def written_page(words: Words) -> str:
 
 
 def _lines(words: Words) -> Iterator[str]:
-    def said(row: str, target: str) -> str:
-        return words.get((row, target), "not played")
-
+    targets, on_postgres = _TABLES
+    local, real = (_count(words, ROWS, target) for target in targets)
     yield _HEAD
-    local, real = (sum(holds(said(row.name, target)) for row in ROWS) for target in _TARGETS)
     yield (
         f"{len(ROWS)} rows, of which {local} hold on the embedded cluster and {real} on the real "
         "control plane."
     )
-    yield from ("", _HEADER, _RULE)
-    for row in ROWS:
-        cells = [row.name, row.done, row.state, str(row.trainings)]
-        cells += [said(row.name, target) for target in _TARGETS]
-        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield from _table(words, ROWS, targets)
+    yield _POSTGRES
+    held = _count(words, POSTGRES_ROWS, *on_postgres)
+    yield from ("", f"{len(POSTGRES_ROWS)} rows, of which {held} hold.", "")
+    yield from _table(words, POSTGRES_ROWS, on_postgres)
     yield from ("", "## What cannot hold", "")
     for what, why in CANNOT_HOLD:
         yield f"* **{what}**: {why}"
     yield ""
+
+
+def _table(words: Words, rows: Sequence[Row], targets: Sequence[str]) -> Iterator[str]:
+    yield _line(*_COLUMNS, *targets)
+    yield _line(*("---" for _ in (*_COLUMNS, *targets)))
+    for row in rows:
+        said = [_said(words, row, target) for target in targets]
+        yield _line(row.name, row.done, row.state, str(row.trainings), *said)
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _count(words: Words, rows: Sequence[Row], target: str) -> int:
+    return sum(holds(_said(words, row, target)) for row in rows)
+
+
+def _said(words: Words, row: Row, target: str) -> str:
+    return words.get((row.name, target), NOT_PLAYED)
 
 
 def _word(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""Faults that hit everybody, and when: once all rows of their group are where they have to be."""
+"""Faults that affect everybody. Each happens once, when all rows of its group are ready for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _start_triggerer(stage: Stage) -> None:
 
 
 async def _freeze_triggerer(stage: Stage) -> None:
-    """Another one is there, which has to be seen, and gets its triggers."""
+    """Another triggerer exists, which has to notice, and gets its triggers."""
     await stage.airflow.start("triggerer", 2)
     await until(lambda: _triggerers(stage, 2), "the second triggerer runs")
     stage.frozen = stage.airflow.members("triggerer")
@@ -39,7 +39,7 @@ async def _freeze_triggerer(stage: Stage) -> None:
 
 async def _thaw_triggerer(stage: Stage) -> None:
     stage.airflow.send(stage.frozen, signal.SIGCONT)
-    # Long enough for it to do what it wants to do: it wakes up, and finds its triggers taken away.
+    # Long enough for it to act: it wakes up, and finds that its triggers were taken away.
     await asyncio.sleep(15)
 
 
@@ -72,16 +72,20 @@ GROUPS: dict[str, dict[str, Action]] = {
     "scheduler": {"begin": _end_scheduler, "end": _start_scheduler},
     "scheduler killed": {"begin": _kill_scheduler, "end": _start_scheduler},
     "two": {"begin": _start_second},
-    # The last, since two triggerers are left.
+    # The last group on SQLite, since two triggerers are left.
     "sigstop": {"begin": _freeze_triggerer, "end": _thaw_triggerer},
+    # Rows on PostgreSQL that have Airflow to themselves.
+    "frozen scheduler": {},
+    "many frozen": {},
+    "many stopped": {},
 }
 
 _AT_ONCE = 8
-"""Rows that need nobody else: more of them only wait for each other on two cores."""
+"""Rows that are independent: more at once would only wait for each other on two cores."""
 
 
 class _Meeting:
-    """Rows that wait for each other, and what happens when all are there."""
+    """Rows that wait for each other, and what happens when all are ready."""
 
     def __init__(self, stage: Stage, actions: dict[str, Action], count: int) -> None:
         self._stage = stage
@@ -101,7 +105,7 @@ class _Meeting:
             raise self._error
 
     async def leave(self) -> None:
-        """One that has come to its end is not waited for."""
+        """A row that has ended is not waited for."""
         async with self._news:
             self._count -= 1
             self._news.notify_all()
@@ -119,7 +123,7 @@ class _Meeting:
 
 
 class Matrix:
-    """All rows that are asked for, group by group, and their results as they come."""
+    """All requested rows, group by group, and their results as they arrive."""
 
     def __init__(self, background: Background, stage: Stage, rows: Sequence[Row]) -> None:
         self._stage = stage
@@ -131,12 +135,12 @@ class Matrix:
         return self._results[row.name].result()
 
     def results(self) -> dict[str, Result]:
-        """Of the rows that have been played."""
+        """The results of the rows that have run."""
         done = {name: future for name, future in self._results.items() if future.done()}
         return {name: future.result() for name, future in done.items() if not future.exception()}
 
     def stop(self) -> None:
-        """Rows that nobody waits for any more are not played to their end."""
+        """Rows whose results nobody needs any more are not completed."""
         self._playing.cancel()
 
     async def _play(self) -> None:
@@ -146,7 +150,7 @@ class Matrix:
                 say(f"rows {group}: {len(rows)}")
                 meeting = _Meeting(self._stage, actions, len(rows))
                 conductor = asyncio.create_task(meeting.run())
-                # Those that meet are all there at once.
+                # Rows that meet run at the same time.
                 turn = asyncio.Semaphore(len(rows) if actions else _AT_ONCE)
                 try:
                     await asyncio.gather(*(self._play_row(row, meeting, turn) for row in rows))
@@ -158,7 +162,7 @@ class Matrix:
         try:
             async with turn:
                 result = await Play(row, self._stage, meeting.meet).played()
-            say(f"{row.name}: {result}")
+            say(f"{row.name}: {result!r}")
             future.set_result(result)
         except BaseException as error:  # noqa: BLE001  # told where the result is asked for
             future.set_exception(error)

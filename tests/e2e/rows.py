@@ -1,4 +1,4 @@
-"""The fault matrix: each row one task, what befalls it, and how it has to end."""
+"""The fault matrix: each row is one task, a fault, and how the task has to end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from airflow_kftrain.local.api_client import core
-from airflow_kftrain.local.faults.rules import Fault
+from kftrain_local.api_client import core
+from kftrain_local.faults.rules import Fault
 from tests.e2e.play import Play, Row
 from tests.e2e.stage import until
+from tests.e2e.system_retry_rows import SYSTEM_RETRY_ROWS
 
 Story = Callable[[Play], Awaitable[None]]
 
-# ----- nothing befalls it
+# ----- no fault
 
 
 async def nothing(play: Play) -> None:
@@ -112,7 +113,7 @@ async def retry(play: Play) -> None:
 
 
 async def retry_of_another(play: Play) -> None:
-    """The worker dies between submit and defer; when it does, the DAG file is another already."""
+    """The worker dies between submit and defer; by then the DAG file has been replaced."""
     await play.trigger()
     await play.trains()
     play.stage.tasks[play.dag]["args"] = ["changed"]
@@ -124,7 +125,7 @@ async def retry_of_another(play: Play) -> None:
 
 
 async def times_out(play: Play) -> None:
-    """Its time is long enough for the training to begin, also on a slow machine."""
+    """The timeout is long enough for the training to start, even on a slow machine."""
     await play.trigger()
     await play.trains()
 
@@ -139,7 +140,7 @@ async def made_again(play: Play) -> None:
     play.go()
 
 
-# ----- the cluster's API
+# ----- the API of the cluster
 
 
 async def watch_cut(play: Play) -> None:
@@ -165,7 +166,7 @@ async def slow(play: Play) -> None:
 
 
 async def away(play: Play) -> None:
-    """The training ends meanwhile."""
+    """The training ends in the meantime."""
     await play.deferred()
     play.proxy.away(60)
     play.go()
@@ -189,8 +190,8 @@ async def away_at_kill(play: Play) -> None:
 
 def answering(code: int) -> Story:
     async def refused(play: Play) -> None:
-        """Everything, for 15 s; the training ends in the middle of it. It begins before the
-        trigger has learned anything, or after."""
+        """All calls are rejected for 15 s; the training ends in this time. It starts before the
+        trigger has learned anything, or afterwards."""
         await play.submitted()
         fault = play.proxy.add(Fault(code=code))
         play.proxy.cut()
@@ -218,7 +219,7 @@ async def forbidden_to_create(play: Play) -> None:
 
 
 async def answer_lost(play: Play) -> None:
-    """The server has made the job, and the client does not learn it."""
+    """The server creates the job, and the client does not learn it."""
     play.proxy.add(Fault(verb="create", resource="pytorchjobs", cut=0, times=1))
     await play.deferred()
     play.go()
@@ -242,7 +243,7 @@ async def job_deleted(play: Play) -> None:
 
 
 async def pod_killed(play: Play) -> None:
-    """The process of the leader, as the kernel ends it."""
+    """The kernel kills the process of the leader."""
     await play.deferred()
     pid = int(next(play.folder.glob("[!w]*.log")).read_text().split()[1])
     os.kill(pid, signal.SIGKILL)
@@ -251,7 +252,7 @@ async def pod_killed(play: Play) -> None:
 
 
 async def pod_deleted(play: Play) -> None:
-    """It ends by SIGTERM, with which its job fails."""
+    """It ends by SIGTERM, which makes its job fail."""
     await play.deferred()
     name = next(
         pod["metadata"]["name"]
@@ -265,7 +266,7 @@ async def pod_deleted(play: Play) -> None:
 
 def pods_lost(reason: str) -> Story:
     async def lost(play: Play) -> None:
-        """What the cluster writes when it has taken the leader's pod off its node."""
+        """What the cluster writes when it has removed the leader's pod from its node."""
         await play.deferred()
         for pod in await play.pods():
             if "-master-" in pod["metadata"]["name"]:
@@ -280,7 +281,7 @@ async def _fail(play: Play, pod: dict[str, Any], reason: str) -> None:
     pid = int(next(play.folder.glob("[!w]*.log")).read_text().split()[1])
     status = {"phase": "Failed", "reason": reason, "message": f"{reason}, says the test"}
     path = core(play.namespace, "pods", pod["metadata"]["name"], "status")
-    os.kill(pid, signal.SIGSTOP)  # so that its end is not told before
+    os.kill(pid, signal.SIGSTOP)  # so that its end is not reported before
     await play.stage.api.merge_patch(path, {"status": status})
     os.kill(pid, signal.SIGKILL)
 
@@ -320,7 +321,7 @@ async def cleared_meanwhile(play: Play) -> None:
 
 
 async def removed_meanwhile(play: Play) -> None:
-    """The run is deleted and made again."""
+    """The run is deleted and created again."""
     await play.deferred()
     await play.meet("begin")
     await play.remove_run()
@@ -365,24 +366,24 @@ _RETRY = {"retries": 1}
 _WAITS = {"deferrable": False}
 
 ROWS = (
-    Row("Nothing", "The training ends by itself.", nothing),
-    Row("Short job", "The training is over before the worker has deferred.", ends_at_once),
+    Row("No fault", "The training ends by itself.", nothing),
+    Row("Short job", "The training ends before the worker has deferred.", ends_at_once),
     Row(
         "Event before the worker's exit is seen",
-        "The worker lives for 3 s more once the task is deferred; the training is over by then.",
+        "After the deferral the worker lives for 3 s more; the training ends before it exits.",
         ends_at_once,
         task={"linger": 3},
     ),
     Row(
         "Event long before the worker's exit is seen, a retry left",
-        "The worker lives until that which goes on has begun: Airflow fails the try, and the "
-        "retry takes what was trained.",
+        "The worker lives until the task has resumed on another one: Airflow fails the try, and "
+        "the retry adopts the finished job.",
         ends_at_once,
         task={**_RETRY, "linger": 300, "trouble": "hold at the event"},
     ),
     Row(
         "50 mapped jobs",
-        "One task, expanded to 50 jobs at once.",
+        "One task, expanded to 50 jobs at the same time.",
         many,
         trainings=50,
         task={"mapped": 50},
@@ -395,13 +396,13 @@ ROWS = (
         for row in (
             Row(
                 f"Worker {how}ed before submit, a retry left",
-                f"{who} is killed before it has made the job.",
+                f"{who} is killed before it has created the job.",
                 dies_before,
                 task={**_RETRY, "trouble": f"{how} before submit"},
             ),
             Row(
                 f"Worker {how}ed before submit, no retry left",
-                f"{who} is killed before it has made the job.",
+                f"{who} is killed before it has created the job.",
                 dies_for_good,
                 state="failed",
                 trainings=0,
@@ -409,14 +410,14 @@ ROWS = (
             ),
             Row(
                 f"Worker {how}ed between submit and defer, a retry left",
-                f"{who} is killed when the job is made and the task runs still; the retry goes on "
-                "with the job.",
+                f"{who} is killed after it has created the job, while the task is still running; "
+                "the retry adopts the job.",
                 dies,
                 task={**_RETRY, "trouble": f"{how} before defer"},
             ),
             Row(
                 f"Worker {how}ed between submit and defer, no retry left",
-                f"{who} is killed when the job is made and the task runs still.",
+                f"{who} is killed after it has created the job, while the task is still running.",
                 dies_for_good,
                 state="failed",
                 killed=1,
@@ -425,14 +426,14 @@ ROWS = (
             ),
             Row(
                 f"Worker {how}ed at the event, a retry left",
-                f"{who} is killed when it has been woken with the event; the retry goes on with "
-                "what was trained.",
+                f"{who} is killed when the task has resumed with the event; the retry adopts the "
+                "finished job.",
                 dies,
                 task={**_RETRY, "trouble": f"{how} at the event"},
             ),
             Row(
                 f"Worker {how}ed at the event, no retry left",
-                f"{who} is killed when it has been woken with the event.",
+                f"{who} is killed when the task has resumed with the event.",
                 dies,
                 state="failed",
                 task={"trouble": f"{how} at the event"},
@@ -441,13 +442,13 @@ ROWS = (
     ),
     Row(
         "Waiting worker SIGTERMed, a retry left",
-        "SIGTERM to a worker that waits for its job; the retry goes on with it.",
+        "A worker that waits for its job receives SIGTERM; the retry adopts the job.",
         waits_and_sigterm,
         task={**_WAITS, **_RETRY},
     ),
     Row(
         "Waiting worker SIGTERMed, no retry left",
-        "SIGTERM to a worker that waits for its job.",
+        "A worker that waits for its job receives SIGTERM.",
         waits_and_sigterm,
         state="failed",
         killed=1,
@@ -466,7 +467,7 @@ ROWS = (
     ),
     Row(
         "Marked failed as soon as it is deferred",
-        "Maybe before its trigger runs, so that nobody is told.",
+        "Possibly before its trigger runs, so the trigger does not learn of it.",
         marked_at_once,
         "failed",
         1,
@@ -496,7 +497,8 @@ ROWS = (
     Row("Retry", "The first training fails.", retry, trainings=2, task=_RETRY),
     Row(
         "Retry after the DAG was changed",
-        "The worker dies between submit and defer; until the retry the DAG asks for another job.",
+        "The worker dies between submit and defer; before the retry the DAG is changed to another "
+        "job.",
         retry_of_another,
         "success",
         2,
@@ -505,7 +507,7 @@ ROWS = (
     ),
     Row(
         "DAG run timeout",
-        "dagrun_timeout passes while the task is deferred.",
+        "dagrun_timeout expires while the task is deferred.",
         times_out,
         "skipped",
         1,
@@ -514,7 +516,7 @@ ROWS = (
     ),
     Row(
         "Execution timeout",
-        "execution_timeout passes while the task is deferred.",
+        "execution_timeout expires while the task is deferred.",
         times_out,
         "failed",
         1,
@@ -523,7 +525,7 @@ ROWS = (
     ),
     Row(
         "Execution timeout while waiting",
-        "execution_timeout passes while the worker waits.",
+        "execution_timeout expires while the worker waits.",
         times_out,
         "failed",
         1,
@@ -532,7 +534,7 @@ ROWS = (
     ),
     Row(
         "Deferral timeout",
-        "Airflow wakes the task because it was deferred for too long.",
+        "Airflow resumes the task because it was deferred for too long.",
         times_out,
         "failed",
         1,
@@ -541,34 +543,33 @@ ROWS = (
     ),
     Row(
         "DAG run deleted and made again",
-        "While the task is deferred the run is failed and deleted; that which is made again has "
-        "the same id.",
+        "While the task is deferred, its run is failed and deleted; the new run has the same id.",
         made_again,
         "success",
         2,
         1,
     ),
-    # the cluster's API
+    # the API of the cluster
     Row("Watch cut", "All watches are cut, five times.", watch_cut, own_proxy=True),
     Row("Watch expired", "All watches expire, three times.", watch_expired, own_proxy=True),
-    Row("Watch forbidden", "403 to all watches, always.", watch_forbidden, own_proxy=True),
-    Row("API server slow", "2 s for each answer.", slow, own_proxy=True),
+    Row("Watch forbidden", "All watches get a 403, always.", watch_forbidden, own_proxy=True),
+    Row("API server slow", "Each response takes 2 s.", slow, own_proxy=True),
     Row(
         "API server away",
-        "For 60 s, while the task is deferred; the training ends meanwhile.",
+        "Unreachable for 60 s while the task is deferred; the training ends in this time.",
         away,
         own_proxy=True,
     ),
     Row(
         "API server away at submit",
-        "For 60 s; retries come every 15 s.",
+        "Unreachable for 60 s; Airflow retries every 15 s.",
         away_at_submit,
         own_proxy=True,
         task={"retries": 5, "retry_delay": 15},
     ),
     Row(
         "API server away during on_kill",
-        "The deferred task is marked failed while the API server is away for 32 s.",
+        "The deferred task is marked failed while the API server is unreachable for 32 s.",
         away_at_kill,
         "failed",
         1,
@@ -579,8 +580,8 @@ ROWS = (
     *(
         Row(
             f"API server answers {code}",
-            f"{code} to everything for 15 s, while the task is deferred; the training ends in the "
-            "middle of it.",
+            f"All calls get a {code} for 15 s while the task is deferred; the training ends in "
+            "this time.",
             answering(code),
             own_proxy=True,
         )
@@ -589,7 +590,7 @@ ROWS = (
     *(
         Row(
             f"API server answers {code} to the create",
-            f"{code} to the first two attempts to make the job.",
+            f"The first two attempts to create the job get a {code}.",
             refusing_create(code),
             own_proxy=True,
             task=_RETRY,
@@ -598,7 +599,7 @@ ROWS = (
     ),
     Row(
         "API server answers 403 to the create",
-        "Always: the task fails at once, although it has retries.",
+        "All attempts get a 403: the task fails at once, although it has retries left.",
         forbidden_to_create,
         "failed",
         0,
@@ -607,7 +608,7 @@ ROWS = (
     ),
     Row(
         "The answer to the create is lost",
-        "The API server makes the job, and the connection is closed before it says so.",
+        "The API server creates the job, and the connection is closed before the response.",
         answer_lost,
         own_proxy=True,
     ),
@@ -631,13 +632,13 @@ ROWS = (
     ),
     Row(
         "Job deleted by its TTL",
-        "The job has a time to live of 0 s, and is gone as soon as it has ended.",
+        "The job has a TTL of 0 s and is deleted as soon as it has ended.",
         nothing,
         task={"ttl": 0, "on_finish": "keep"},
     ),
     Row(
         "Pod killed",
-        "The leader's process gets SIGKILL; the retry trains anew.",
+        "The leader's process receives SIGKILL; the retry creates a new job.",
         pod_killed,
         "success",
         2,
@@ -646,7 +647,7 @@ ROWS = (
     ),
     Row(
         "Pod deleted",
-        "The leader's pod is deleted by hand; the retry trains anew.",
+        "The leader's pod is deleted by hand; the retry creates a new job.",
         pod_deleted,
         "success",
         2,
@@ -655,7 +656,7 @@ ROWS = (
     ),
     Row(
         "Pod evicted",
-        "The leader's pod is evicted; the retry trains anew.",
+        "The leader's pod is evicted; the retry creates a new job.",
         pods_lost("Evicted"),
         "success",
         2,
@@ -664,31 +665,33 @@ ROWS = (
     ),
     Row(
         "Node gone",
-        "The leader's pod is failed by the cluster since its node is lost; the retry trains anew.",
+        "The cluster fails the leader's pod since its node is lost; the retry creates a new job.",
         pods_lost("NodeLost"),
         "success",
         2,
         1,
         task={**_RETRY, "workers": 1},
     ),
+    *SYSTEM_RETRY_ROWS,
     # parts of Airflow
-    Row("Triggerer SIGTERM", "And started again.", meets, group="sigterm"),
+    Row("Triggerer SIGTERM", "SIGTERM, then started again.", meets, group="sigterm"),
     Row(
         "Triggerer SIGTERM, training ends meanwhile",
-        "And started again.",
+        "SIGTERM, then started again.",
         ends_meanwhile,
         group="sigterm",
     ),
-    Row("Triggerer SIGKILL", "And started again.", meets, group="sigkill"),
+    Row("Triggerer SIGKILL", "SIGKILL, then started again.", meets, group="sigkill"),
     Row(
         "Triggerer SIGKILL, training ends meanwhile",
-        "And started again.",
+        "SIGKILL, then started again.",
         ends_meanwhile,
         group="sigkill",
     ),
     Row(
         "Marked failed while no triggerer lives",
-        "So that nobody is told; swept when the triggerer is back and the next job runs.",
+        "No trigger learns of it; the job is swept when the triggerer runs again and the next job "
+        "is started.",
         marked_meanwhile,
         "failed",
         1,
@@ -698,7 +701,7 @@ ROWS = (
     ),
     Row(
         "Cleared while no triggerer lives",
-        "The next try ends the job and makes another one.",
+        "The next try deletes the job and creates another one.",
         cleared_meanwhile,
         "success",
         2,
@@ -707,14 +710,14 @@ ROWS = (
     ),
     Row(
         "DAG run deleted and made again while no triggerer lives",
-        "The new run has the same id, asks for the same, and goes on with the job.",
+        "The new run has the same id, asks for the same, and adopts the job.",
         removed_meanwhile,
         group="sigkill",
     ),
     Row(
         "Two Airflows in one namespace",
-        "Both have the same DAG and run; in the first one the task is marked failed, that of the "
-        "second one succeeds.",
+        "Both have the same DAG and run; in the first Airflow the task is marked failed, in the "
+        "second one it succeeds.",
         two_airflows,
         "failed",
         2,
@@ -723,19 +726,19 @@ ROWS = (
     ),
     Row(
         "Triggerer SIGSTOP for 28 s, reassigned",
-        "A second triggerer takes over; then the first one wakes up.",
+        "A second triggerer takes over; then the first one resumes.",
         meets,
         group="sigstop",
     ),
     Row(
         "Triggerer SIGSTOP for 28 s, training ends meanwhile",
-        "A second triggerer takes over; then the first one wakes up.",
+        "A second triggerer takes over; then the first one resumes.",
         ends_meanwhile,
         group="sigstop",
     ),
     Row(
         "Triggerer SIGSTOP for 28 s, marked failed meanwhile",
-        "A second triggerer takes over; then the first one wakes up.",
+        "A second triggerer takes over; then the first one resumes.",
         marked_meanwhile,
         "failed",
         1,
@@ -752,33 +755,55 @@ ROWS = (
     ),
     Row(
         "Scheduler killed with its workers, worker waits",
-        "SIGKILL, then started again; the retry goes on with the job.",
+        "SIGKILL, then started again; the retry adopts the job.",
         waits_meanwhile,
         group="scheduler killed",
         task={**_WAITS, **_RETRY},
     ),
 )
 
+GATES = frozenset(
+    {
+        "No fault",
+        "Short job",
+        "Event before the worker's exit is seen",
+        "50 mapped jobs",
+        "Worker killed between submit and defer, a retry left",
+        "Worker crashed at the event, a retry left",
+        "Waiting worker SIGTERMed, no retry left",
+        "Marked failed",
+        "Cleared",
+        "Execution timeout",
+        "API server away",
+        "The answer to the create is lost",
+        "System retry: preempted",
+        "Job deleted by hand, a retry left",
+        "Triggerer SIGKILL, training ends meanwhile",
+        "Marked failed while no triggerer lives",
+    }
+)
+"""The rows that every change has to pass: one or two of a kind. The others run on request."""
+
 
 CANNOT_HOLD = (
     (
         "The worker outlives its event, no retry left",
-        "Airflow takes the end of the worker that deferred for that of the worker that goes on, "
-        "and fails the task. Events are held back for three of Airflow's own heartbeats, 15 s by "
-        "default; if the worker needs longer than that to end, only a retry helps. It takes what "
-        "was trained, or trains anew: Airflow lets the worker that goes on do so for a heartbeat, "
-        "in which it may conclude the job of a try that has failed already.",
+        "Airflow takes the exit of the worker that deferred for that of the resumed task, and "
+        "fails the task. The event waits until the worker has stored the links of the task. Then "
+        "it waits for 1 or 2 s, longer if the trigger started late, the links came late or many "
+        "events are held back, 2 minutes at most. If the worker needs longer to exit, only a retry "
+        "helps: it adopts the finished job.",
     ),
     (
-        "A job that ends and is deleted, by its TTL or by hand, while no triggerer lives",
-        "How it ended stands nowhere any more: the task fails or trains anew. So it is with "
-        "a TTL of 0 s and a job that ends before its trigger runs. The TTL is a day unless the "
-        "author says otherwise.",
+        "A job that ends and is deleted, by its TTL or by hand, while no triggerer runs",
+        "Nothing records how it ended: the task fails, or its retry creates a new job. The same "
+        "happens with a TTL of 0 s if the job ends before its trigger runs. The default TTL is a "
+        "day.",
     ),
     (
-        "A job without a task in a namespace in which no job is started any more",
-        "The sweeper looks where a triggerer watches. `airflow-kftrain sweep` looks everywhere, "
-        "and the job's deadline and TTL hold.",
+        "An orphan in a namespace in which no more jobs are started",
+        "The sweeper works only where a triggerer watches. `airflow-kftrain sweep` works "
+        "everywhere, and the job's deadline and TTL still apply.",
     ),
 )
-"""Not played: what is done, and why no code of ours can mend it."""
+"""Rows that are not played: what is done, and why our code cannot fix it."""

@@ -1,6 +1,6 @@
-"""Where the fault matrix is played: a real Airflow, and fault proxies before a cluster.
+"""Where the fault matrix runs: a real Airflow, and fault proxies in front of a cluster.
 
-Both live in an event loop in a thread of their own; rows are played there, many at once.
+Both are in an event loop in a thread of their own; many rows run there at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow_kftrain.local.agent.agent import state_folder
-from airflow_kftrain.local.api_client import ApiClient, read_kubeconfig
-from airflow_kftrain.local.faults.proxy import FaultProxy
+from kftrain_local.agent.agent import state_folder
+from kftrain_local.api_client import ApiClient, read_kubeconfig
+from kftrain_local.faults.proxy import FaultProxy
+from tests.cluster.statsd import Receiver
 from tests.e2e.breakable import BreakableAirflow, TaskInstance
 
 T = TypeVar("T")
@@ -27,11 +28,11 @@ Object = dict[str, Any]
 
 _HERE = Path(__file__).parent
 _LOOK_EVERY = 0.3
-_PATIENCE = 480.0
-"""Nothing is to fail because the machine is slow or has other things to do."""
+PATIENCE = 480.0
+"""Nothing may fail because the machine is slow or busy."""
 
 _SETTINGS = {
-    # Nothing is to be waited for longer than what is tested needs.
+    # Nothing should wait longer than the test needs.
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "3",
@@ -42,23 +43,25 @@ _SETTINGS = {
     "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
     "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
     "CORE__PARALLELISM": "12",
-    "DATABASE__SQL_ALCHEMY_POOL_SIZE": "64",
-    "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "airflow_local_settings.connect_args",
-    # Events are held back for three of them, since Airflow loses those that come before it has
-    # seen the end of the worker. By default it is 5; with many rows at once workers end slowly.
-    "WORKERS__MIN_HEARTBEAT_INTERVAL": "6",
-    # How fast the machine is does not matter. By default a worker that waits 5 s for an answer asks
-    # again, with which a slow API server becomes slower; a file may be read for 30 s.
+}
+_PATIENT = {
+    # The speed of the machine must not matter. By default a worker that waits 5 s for an answer
+    # asks again, which makes a slow API server slower; here a file may be read for 30 s.
     "WORKERS__EXECUTION_API_TIMEOUT": "60",
     "CORE__DAGBAG_IMPORT_TIMEOUT": "180",
     "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "240",
 }
+SQLITE = {
+    "DATABASE__SQL_ALCHEMY_POOL_SIZE": "64",
+    "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "airflow_local_settings.connect_args",
+}
 
 
 class Stage:
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+    def __init__(self, folder: Path, *kubeconfigs: Path) -> None:
+        """Jobs run on the first cluster, unless a row moves them to another one."""
         self.folder = folder
-        self._kubeconfig = kubeconfig
+        self.kubeconfigs = kubeconfigs
         self.files = folder / "rows"
         self.states: dict[tuple[str, str], list[TaskInstance]] = {}
         """By DAG and run."""
@@ -73,11 +76,14 @@ class Stage:
         """`tasks` by DAG; each of the `connections` has a fault proxy of its own."""
         self.files.mkdir()
         self._ending = ending
+        self.metrics = Receiver()
+        ending.callback(self.metrics.close)
         state = ending.enter_context(state_folder(self.folder / "state"))
-        client = ApiClient(read_kubeconfig(self._kubeconfig))
-        self.api = await ending.enter_async_context(client)
+        clients = [ApiClient(read_kubeconfig(each)) for each in self.kubeconfigs]
+        self.clusters = [await ending.enter_async_context(client) for client in clients]
+        self.api = self.clusters[0]
         for name in sorted(connections | {"kubernetes_default"}):
-            proxy = FaultProxy(self._kubeconfig)
+            proxy = FaultProxy(self.kubeconfigs[0])
             self.proxies[name] = await ending.enter_async_context(proxy)
         self.tasks = dict(tasks)
         await self._make_namespaces()
@@ -87,22 +93,29 @@ class Stage:
         await until(lambda: self._all_dags(self.airflow), "Airflow knows the DAGs")
 
     async def start_airflow(self, state: Path, instance: str) -> BreakableAirflow:
-        settings = {f"AIRFLOW__{name}": value for name, value in _SETTINGS.items()}
-        for name, proxy in self.proxies.items():
-            said = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(proxy.kubeconfig)}}
-            settings[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(said)
-        settings |= {
+        database, connections = self.in_environment()
+        metrics = {f"METRICS__{name}": value for name, value in self.metrics.options.items()}
+        metrics["METRICS__METRICS_ALLOW_LIST"] = "kftrain"
+        settings = {
+            **patiently({**_SETTINGS, **database, **metrics}),
+            **{f"AIRFLOW_CONN_{name.upper()}": text for name, text in connections.items()},
             "AIRFLOW__KFTRAIN__INSTANCE": instance,
             "FAULTS_HOME": str(self.files),
             "FAULTS_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(_HERE / "patience"), str(_HERE.parents[1])]),
         }
         airflow = BreakableAirflow(state, _HERE / "dags", settings, say)
         await self._ending.enter_async_context(airflow)
         return airflow
 
+    def in_environment(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Settings for the database, and connections."""
+        return SQLITE, {
+            name: json.dumps(connection_to(proxy.kubeconfig))
+            for name, proxy in self.proxies.items()
+        }
+
     async def start_second(self) -> None:
-        """Another Airflow with the same DAGs and the same cluster, under a name of its own."""
+        """Another Airflow with the same DAGs and the same cluster, under another name."""
         state = self._ending.enter_context(state_folder(self.folder / "second"))
         self.second = second = await self.start_airflow(state, "second")
         await until(lambda: self._all_dags(second), "the second Airflow knows the DAGs")
@@ -115,7 +128,8 @@ class Stage:
 
     async def _make_namespaces(self) -> None:
         for name in {task["namespace"] for task in self.tasks.values()}:
-            await self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+            for cluster in self.clusters:
+                await cluster.create("/api/v1/namespaces", {"metadata": {"name": name}})
         for name in self.tasks:
             (self.files / name).mkdir()
 
@@ -130,10 +144,11 @@ class Stage:
             for each in await asyncio.to_thread(self.airflow.task_instances):
                 found.setdefault((each.dag_id, each.run_id), []).append(each)
             self.states = found
+            self.metrics.read()
             await asyncio.sleep(_LOOK_EVERY)
 
     async def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """In the background until the end; what fails there is shown at the end."""
+        """Runs it in the background until the end; a failure is shown at the end."""
         task = asyncio.create_task(work)
 
         async def end() -> None:
@@ -145,8 +160,20 @@ class Stage:
         self._ending.push_async_callback(end)
 
 
-async def until(look: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:
-    """What `look` gives, as soon as it does."""
+def patiently(settings: Mapping[str, str]) -> dict[str, str]:
+    """Variables for an Airflow with these settings that does not fail because it is slow."""
+    return {
+        **{f"AIRFLOW__{name}": value for name, value in {**_PATIENT, **settings}.items()},
+        "PYTHONPATH": os.pathsep.join([str(_HERE / "patience"), str(_HERE.parents[1])]),
+    }
+
+
+def connection_to(kubeconfig: Path) -> Object:
+    return {"conn_type": "kubernetes", "extra": {"kube_config_path": str(kubeconfig)}}
+
+
+async def until(look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Returns what `look` returns, as soon as it is something."""
     end = time.monotonic() + seconds
     while True:
         found = look()
@@ -180,6 +207,6 @@ _BEGAN = time.monotonic()
 
 
 def say(text: str) -> None:
-    """What goes on, past pytest's capture: a run takes minutes."""
+    """Shows progress in spite of pytest's capture: a run takes minutes."""
     if sys.__stderr__ is not None:
         sys.__stderr__.write(f"{time.monotonic() - _BEGAN:6.1f} s  {text}\n")

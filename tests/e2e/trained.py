@@ -1,4 +1,4 @@
-"""What is looked at in a browser: examples that a real Airflow has run on an embedded cluster."""
+"""What the browser looks at: examples that a real Airflow has run on an embedded cluster."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from airflow_kftrain.local.agent.agent import state_folder
-from airflow_kftrain.local.agent.machine import Settings
-from airflow_kftrain.local.cluster import LocalCluster
 from demo.airflow import Airflow
-from demo.stage import airflow_settings
+from kftrain_local.agent.agent import state_folder
+from kftrain_local.agent.machine import Settings
+from kftrain_local.cluster import LocalCluster, airflow_variables
 from tests.e2e.stage import say, until
 
 _DAGS = Path(__file__).parent / "examples"
@@ -20,16 +19,16 @@ _RUNS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("pytorch_job", "bad", {"rate": "fast"}, "failed"),
     ("mapped_jobs", "good", {}, "success"),
 )
-"""DAG, run, its parameters, how it is to end."""
+"""The DAG, the run, its parameters, and how it must end."""
 
 
 async def open_trained(folder: Path, ending: AsyncExitStack) -> Airflow:
     """An Airflow whose runs have ended; it and its cluster stay until `ending`."""
     state = ending.enter_context(state_folder(folder))
     cluster = await ending.enter_async_context(LocalCluster(state, Settings(cpu="64")))
-    # Its failure shows itself by what fails for want of it.
+    # A failure there shows itself by what is missing later.
     ending.callback(asyncio.create_task(cluster.run_until(asyncio.Event())).cancel)
-    airflow = Airflow(state, _DAGS, airflow_settings(cluster.kubeconfig), say)
+    airflow = Airflow(state, _DAGS, airflow_variables(cluster.kubeconfig), say)
     await ending.enter_async_context(airflow)
 
     async def knows_all() -> bool:

@@ -38,7 +38,7 @@ def computes_pi_in_the_worker_pods(world: World, make: Callable[..., Manifest]) 
     found = result(world, launcher)
     assert found["size"] == 4, found
     assert math.isclose(found["pi"], math.pi, rel_tol=1e-9), found
-    # POD is in the spec of each pod: a rank in the launcher would tell the launcher's name.
+    # POD is in the spec of each pod, so a rank in the launcher would report the launcher's name.
     assert Counter(found["pods"]) == {"job-worker-0": 2, "job-worker-1": 2}, found
 
 

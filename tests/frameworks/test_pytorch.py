@@ -1,4 +1,4 @@
-"""PyTorch: DistributedDataParallel, torchrun, and a rank that is killed on the way."""
+"""PyTorch: DistributedDataParallel, torchrun, and a rank that is killed during the training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ddp_job(name: str, workers: int, seed: int = 1) -> Manifest:
 
 
 def are_right(found: dict[str, Any], ranks: int, begun: int = 0) -> None:
-    """Every rank has come to the model to which one process comes with the whole batches."""
+    """Every rank has the model that one process computes from the whole batches."""
     told = sorted(found.values(), key=lambda result: int(result["rank"]))
     assert [result["rank"] for result in told] == list(range(ranks)), found
     for result in told:
@@ -65,9 +65,9 @@ def test_torchrun_goes_on_from_a_checkpoint_when_a_rank_is_killed(world: World) 
     job.succeeds()
     found = results(job)
     are_right(found, 2, begun=4)
-    # torchrun counts only the restarts that its own rank was the cause of.
+    # torchrun counts only the restarts that its own rank has caused.
     assert max(result["restarts"] for result in found.values()) >= 1
-    # It was torchrun that started ranks anew, and not the cluster that started pods.
+    # torchrun has restarted the ranks, and not the cluster the pods.
     counts = [pod["status"]["containerStatuses"][0]["restartCount"] for pod in job.pods()]
     assert counts == [0, 0]
 

@@ -1,4 +1,4 @@
-"""Tests of the embedded cluster that are not scenarios: one cluster for all of them."""
+"""Tests of the embedded cluster that are not scenarios: they share one cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def target() -> Iterator[LocalTarget]:
 
 @pytest.fixture
 def world(target: LocalTarget) -> Iterator[World]:
-    """A namespace of its own."""
+    """A namespace for one test."""
     metadata = {"name": f"t-{secrets.token_hex(4)}"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     target.api.create(namespace).required("a namespace")

@@ -14,7 +14,7 @@ from tests.cluster.jobs import pytorch_job, replica, shell
 from tests.cluster.world import World
 from tests.control_plane.api import Manifest
 
-# Their hints ask for model objects where dicts do as well.
+# Their type hints ask for model objects where dicts work, too.
 _asyncio: Any = kubernetes_asyncio
 _JOBS = {"group": "kubeflow.org", "version": "v1", "plural": "pytorchjobs"}
 _SECONDS = 30

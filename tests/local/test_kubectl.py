@@ -54,7 +54,7 @@ def _job(script: str = "echo hi") -> Manifest:
     return pytorch_job({"Master": replica("pytorch", script)})
 
 
-# ----- what it sends in protobuf
+# ----- requests in protobuf
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_it_asks_what_it_may_do(kubectl: Kubectl) -> None:
 
 def test_another_kind_in_protobuf_is_refused_by_its_name(kubectl: Kubectl) -> None:
     refused = kubectl.run("create", "job", "j", "--image=x")
-    assert "Job is not understood in protobuf" in refused.stderr
+    assert "Job is not supported in protobuf" in refused.stderr
 
 
-# ----- a job's life
+# ----- the life of a job
 
 
 def test_a_job_is_applied_and_waited_for_and_deleted(kubectl: Kubectl, world: World) -> None:

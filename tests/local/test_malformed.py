@@ -1,4 +1,4 @@
-"""What makes no sense is refused, or does no harm: the cluster goes on."""
+"""Invalid requests are rejected, or do no harm: the cluster continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for people: what it shows, that it follows, and what nobody can do with it."""
+"""The web page: what it shows, that it follows changes, and what nobody can do with it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from airflow_kftrain.specs.lifecycle import PLACEHOLDERS
+from kftrain_local.times import now_text
 from tests.cluster.jobs import pytorch_job, replica
 from tests.cluster.targets import LocalTarget
 from tests.cluster.world import World, eventually
@@ -29,10 +30,10 @@ class Answer:
 
 
 class Browser:
-    """Knows the page's URL and nothing else."""
+    """Knows only the URL of the page."""
 
     def __init__(self, target: LocalTarget) -> None:
-        (url,) = re.findall(r"page: +(\S+)", target.call("status"))
+        (url,) = re.findall(r"page: +(\S+)", target.said())
         self.url = url
         self.place = urlsplit(url)
         assert self.place.hostname == "127.0.0.1"
@@ -41,7 +42,7 @@ class Browser:
     def opens(
         self, path: str = "", method: str = "GET", host: str = ""
     ) -> Iterator[http.client.HTTPResponse]:
-        """An answer that is still to be read; a path with / is one from the root."""
+        """A response that is still to be read. A path with / starts at the root."""
         assert self.place.port is not None
         connection = http.client.HTTPConnection("127.0.0.1", self.place.port, timeout=20)
         whole = path if path.startswith("/") else self.place.path + path
@@ -57,7 +58,7 @@ class Browser:
             return Answer(response)
 
     def follows(self, page: str) -> Iterator[Answer]:
-        """All that a page leads to."""
+        """All links of a page."""
         for link in re.findall(r'href="([^"]+)"', page):
             yield self.gets(link)
 
@@ -93,12 +94,37 @@ def test_a_job_with_its_pods_conditions_events_and_logs(world: World, browser: B
     assert {each.code for each in browser.follows(browser.gets(log).text)} == {200}
 
 
-def test_why_a_job_failed(world: World, browser: Browser) -> None:
+def test_a_job_that_failed(world: World, browser: Browser) -> None:
     roles = {"Master": replica("pytorch", "echo no such dataset >&2; exit 3")}
     world.start(pytorch_job(roles)).until(lambda job: "Failed" in str(job.get("status")))
     page = browser.gets(f"jobs/{world.namespace}/job").text
-    assert '<b class="Failed">' in page
-    assert re.search(r"<pre>[^<]*exit code 3", page)
+    assert '<b class="Failed">Failed</b>' in page
+    assert "<p>PyTorchJobFailed: " in page
+    assert "<td>Error</td>" in page, "the pod"
+
+
+def test_the_newest_jobs_come_first_and_are_filtered_by_state_and_name(
+    world: World, browser: Browser
+) -> None:
+    older = world.start(pytorch_job({"Master": replica("pytorch", "true")}, name="older"))
+    made = older.until(lambda job: "Succeeded" in str(job.get("status")))["metadata"]
+    # Times of creation are in seconds.
+    eventually(lambda: now_text() > made["creationTimestamp"], lambda: None)
+    newer = world.start(pytorch_job({"Master": replica("pytorch", "false")}, name="newer"))
+    newer.until(lambda job: "Failed" in str(job.get("status")))
+    wanted = {"older": "Succeeded", "newer": "Failed"}
+
+    def shown(query: str = "") -> list[str]:
+        page = browser.gets(query).text
+        return [name for name in re.findall(r">(\w+)</a></td>", page) if name in wanted]
+
+    assert shown() == ["newer", "older"]
+    assert shown("?state=Failed") == ["newer"]
+    assert shown("?state=Succeeded&name=old") == ["older"]
+    assert shown("?name=no-such") == []
+    assert "<form>" in browser.gets("?name=").text
+    assert "http-equiv" not in browser.gets("?name=").text, "what is typed would be lost"
+    assert {each.code for each in browser.follows(browser.gets("?state=Failed").text)} == {200}
 
 
 def test_a_log_is_followed_until_the_pod_ends(world: World, browser: Browser) -> None:
@@ -114,7 +140,7 @@ def test_a_log_is_followed_until_the_pod_ends(world: World, browser: Browser) ->
         assert b"</pre>" not in said
         pod.delete(gracePeriodSeconds=0)
         said += page.read()
-    assert said.endswith(b"</pre><p>The log ends here.</p>")
+    assert said.endswith(b"</pre></div><p>The log ends here.</p>")
 
 
 def _start(browser: Browser, path: str) -> str:
@@ -162,7 +188,7 @@ def test_what_others_wrote_is_text(world: World, browser: Browser) -> None:
     ("path", "words"),
     [
         ("jobs/{namespace}/gone", "There is no job gone in namespace"),
-        ("jobs/{namespace}/gone/worker", "it was deleted, or the cluster has been started anew"),
+        ("jobs/{namespace}/gone/worker", "It may have been deleted, or the cluster was restarted"),
         ("logs/{namespace}/gone", "There is no pod gone in namespace"),
         ("logs/{namespace}/p/other", "Pod p has no container other; it has main."),
         ("jobs", "There is no such page."),
@@ -180,7 +206,7 @@ def test_what_is_not_there_is_said(world: World, browser: Browser, path: str, wo
 
 
 def test_the_addresses_for_airflow_are_pages(world: World, target: LocalTarget) -> None:
-    said = target.call("status")
+    said = target.said()
     templates = dict(re.findall(r"export AIRFLOW__KFTRAIN__(\w+)='?([^'\n]+)", said))
     names = {f"{name}_URL" for name in ("TRAINING_JOB", "LEADER_LOGS", "WORKER_LOGS", "DASHBOARD")}
     assert templates.keys() == names
@@ -208,7 +234,7 @@ def test_without_the_path_there_is_nothing(target: LocalTarget, browser: Browser
 
 
 def test_the_page_is_no_key_to_the_api(target: LocalTarget, browser: Browser) -> None:
-    """Nor does it tell where the API is."""
+    """Nor does it reveal the path of the API."""
     config = yaml.safe_load(target.kubeconfig.read_text(encoding="utf-8"))
     api = urlsplit(config["clusters"][0]["cluster"]["server"]).path.strip("/")
     assert api not in browser.place.path
@@ -233,7 +259,7 @@ def test_a_browser_is_told_to_run_and_load_nothing(world: World, browser: Browse
         policy = answer.headers["Content-Security-Policy"]
         assert re.fullmatch(
             r"default-src 'none'; style-src 'sha256-[^']+'; base-uri 'none'; "
-            r"form-action 'none'; frame-ancestors 'none'",
+            r"form-action 'self'; frame-ancestors 'none'",
             policy,
         )
         assert answer.headers["Referrer-Policy"] == "no-referrer"

@@ -1,8 +1,9 @@
 """What a web page, or another user of this machine, could send to the embedded cluster.
 
-Whoever creates a pod runs commands as the user whose cluster it is. A page in that user's browser
-can send requests to ports of this machine, from another origin and only of some kinds unless the
-server agrees; another user of the machine can send anything, but does not know the secret path.
+Whoever creates a pod can run commands as the user who runs the cluster. A page in that user's
+browser can send requests to ports of this machine, from another origin, and only some kinds of them
+unless the server agrees. Another user of the machine can send anything, but does not know the
+secret path.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _EVIL = "http://evil.example"
 
 
 class Attacker:
-    """Sends what it likes to the port of the cluster."""
+    """Sends anything to the port of the cluster."""
 
     def __init__(self, world: World) -> None:
         config = yaml.safe_load(world.target.kubeconfig.read_text(encoding="utf-8"))
@@ -47,7 +48,7 @@ class Attacker:
     def send(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, str, Mapping[str, str]]:
-        """Header names have `_` for `-`; no header is sent that is not given, but Host."""
+        """Header names have `_` instead of `-`. Only the given headers and Host are sent."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         host = headers.pop("Host", f"127.0.0.1:{self.port}")
         try:
@@ -65,7 +66,7 @@ class Attacker:
             connection.close()
 
     def tries(self, path: str, **headers: str) -> int:
-        """To create a pod; the code of the answer."""
+        """Tries to create a pod. Returns the code of the answer."""
         code, _, answered = self.send("POST", path, json.dumps(_pod()).encode(), **headers)
         assert not [name for name in answered if name.lower().startswith("access-control-")]
         return code
@@ -86,12 +87,12 @@ def attacker(world: World) -> Attacker:
 
 
 def test_the_rightful_user_can(attacker: Attacker) -> None:
-    """Or else what follows would prove nothing."""
+    """Otherwise the other tests would prove nothing."""
     dry = f"{attacker.secret}{attacker.pods}?dryRun=All"
     assert attacker.tries(dry, Content_Type=_JSON) == 201
 
 
-# ----- who does not know the path
+# ----- attackers that do not know the path
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_the_path_is_not_told(attacker: Attacker) -> None:
 
 
 def test_the_processes_of_the_cluster_do_not_show_it(attacker: Attacker) -> None:
-    """Arguments of processes can be read by every user."""
+    """Every user can read the arguments of processes."""
     words = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert attacker.secret.strip("/") not in words.stdout
 
@@ -140,7 +141,7 @@ def test_a_guess_that_is_right_at_first_is_not_told_from_others(attacker: Attack
     assert answers == {(404, "404 page not found\n")}
 
 
-# ----- a web page, which might know the path from somewhere
+# ----- a web page that might know the path from somewhere
 
 
 @pytest.mark.parametrize(
@@ -192,14 +193,14 @@ def test_a_page_cannot_read_an_answer(attacker: Attacker) -> None:
     ],
 )
 def test_another_name_of_this_machine_is_not_answered(attacker: Attacker, host: str) -> None:
-    """A page's own name may be made to point here; then the browser sees no other origin."""
+    """The host name of a page may be made to point here; then the browser sees no other origin."""
     path = attacker.secret + attacker.pods
     code = attacker.tries(path, Content_Type=_JSON, Host=host.format(port=attacker.port))
     assert code in (400, 404)
     attacker.got_nothing()
 
 
-# ----- requests that are not as they should be
+# ----- malformed requests
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_a_body_that_is_too_long_is_refused(attacker: Attacker) -> None:
 
 
 def test_two_lengths_are_refused(attacker: Attacker) -> None:
-    """A request must not be hidden in another one's body."""
+    """Otherwise a request could be hidden in the body of another one."""
     with socket.create_connection(("127.0.0.1", attacker.port), 10) as connection:
         head = f"POST {attacker.secret}{attacker.pods} HTTP/1.1\r\n"
         head += f"Host: 127.0.0.1:{attacker.port}\r\nContent-Type: {_JSON}\r\n"
@@ -283,7 +284,7 @@ def test_files_are_for_their_user_only(attacker: Attacker) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
 def test_a_folder_of_another_user_is_not_used() -> None:
-    """Whoever was there first could exchange what is in it."""
+    """Its owner could exchange the files in it."""
     name = f"test-{secrets.token_hex(4)}"
     folder = Path(tempfile.gettempdir()) / f"kftrain-0-{name}"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""One real target for several processes, as the scenarios share it; here with one that is none."""
+"""One real target for several processes, as the scenarios share it; here with a fake target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.control_plane.processes import ProcessId, process_id
 
 
 class Fake:
-    """In place of the real target."""
+    """Instead of the real target."""
 
     living = 0
     started = 0

@@ -1,4 +1,4 @@
-"""What scenarios and benchmarks train with: programs of the standard library alone."""
+"""The training programs of scenarios and benchmarks. They need only the standard library."""
 
 from __future__ import annotations
 

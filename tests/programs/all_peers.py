@@ -1,4 +1,4 @@
-"""Connects to every process that TF_CONFIG names, and leaves their number as the termination
+"""Connects to every process that TF_CONFIG names, and writes their number as the termination
 message."""
 
 import json
@@ -23,4 +23,4 @@ for host, port in peers:
             time.sleep(0.02)
 with open(os.environ["RESULT_FILE"], "w", encoding="utf-8") as result:
     result.write(str(len(peers)))
-time.sleep(1)  # until the others have reached this one
+time.sleep(1)  # until the others have connected to this one

@@ -1,5 +1,5 @@
-"""Sums a number of each process over sockets, as the variables of PyTorch's launchers say, and
-leaves the sum as the termination message."""
+"""Sums a number of each process over sockets, with the variables of PyTorch's launchers, and writes
+the sum as the termination message."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ import time
 
 
 def variable(name: str, instead: str) -> str:
-    """torchrun's own variables count where it is torchrun that would start the processes."""
+    """torchrun's own variables count if torchrun would start the processes."""
     return os.environ.get(name) or os.environ[instead]
 
 

@@ -1,8 +1,8 @@
 """Tests on a real control plane: `make test-real`.
 
-A test that takes `plane` runs once on each profile, or on those that it names:
-`@pytest.mark.parametrize("plane", ["mpi-operator"], indirect=True)`. There is one control plane a
-machine, so tests are put in order: first those that start their own, then profile by profile.
+A test that uses `plane` runs once on each profile without Kueue, or on those that it names:
+`@pytest.mark.parametrize("plane", ["mpi-operator"], indirect=True)`. There is one control plane per
+machine, so the tests are sorted: first those that start their own, then profile by profile.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests.control_plane import PROFILES, ControlPlane
+from tests.control_plane.launcher import WITHOUT_KUEUE
 
 HERE = Path(__file__).parent
 
-# Without the time that fixtures take: waiting for another control plane is no fault of a test.
+# Without the time of fixtures: a test that waits for another control plane is not at fault.
 _SECONDS_A_TEST = 60
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "plane" in metafunc.fixturenames and not _names_its_profiles(metafunc.definition):
-        metafunc.parametrize("plane", PROFILES, indirect=True)
+        metafunc.parametrize("plane", WITHOUT_KUEUE, indirect=True)
 
 
 def _names_its_profiles(test: pytest.Item) -> bool:
@@ -55,7 +56,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
 
 @pytest.fixture(autouse=True)
 def nothing_has_died(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A dead part is named where it died, not by what fails later for want of it."""
+    """Names a part that has died, instead of what fails later without it."""
     yield
     if "plane" in request.fixturenames:
         request.getfixturevalue("plane").check()

@@ -1,6 +1,6 @@
-"""The node agent under a real control plane: real scheduler, real operators, real processes.
+"""The node agent with a real control plane: real scheduler, real operators, real processes.
 
-`$$$$` in a command is a shell's `$$`.
+`$$$$` in a command is the shell's `$$`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.agent.processes import PACKAGE_ROOT
-from airflow_kftrain.local.api_client import ApiClient, ApiError, core, read_kubeconfig
+from kftrain_local.agent.processes import PACKAGE_ROOT
+from kftrain_local.api_client import ApiClient, ApiError, core, read_kubeconfig
 from tests.control_plane import ControlPlane
 
 Object = dict[str, Any]
@@ -30,7 +30,7 @@ _PATIENCE = 40.0
 
 
 class World:
-    """One namespace of the control plane, with an agent in it."""
+    """One namespace of the control plane, with an agent."""
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._cluster = read_kubeconfig(kubeconfig)
@@ -90,7 +90,7 @@ class AgentProcess:
     def start(self) -> None:
         with open(self._log, "w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "airflow_kftrain.local.agent", *self._words],
+                [sys.executable, "-m", "kftrain_local.agent", *self._words],
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": PACKAGE_ROOT, "SECRET_OF_THE_AGENT": "hush"},
             )

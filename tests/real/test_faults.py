@@ -1,4 +1,4 @@
-"""The fault proxy in front of a real API server, with the clients that people have."""
+"""The fault proxy in front of a real API server, with the clients that people use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import kubernetes
 import kubernetes_asyncio
 import pytest
 
-from airflow_kftrain.local.api_client import (
+from kftrain_local.api_client import (
     ApiClient,
     ApiError,
     ApiUnreachable,
     core,
     read_kubeconfig,
 )
-from airflow_kftrain.local.faults.command import Fault, FaultProxy, running
+from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.control_plane import ControlPlane
 from tests.control_plane.launcher import TRAINING_OPERATOR
 
@@ -41,7 +41,7 @@ def a_config_map(name: str) -> dict[str, Any]:
 
 
 class World:
-    """One namespace: a client beside the proxy, one that goes through it, and what it follows."""
+    """One namespace: a client that bypasses the proxy, one that uses it, and what that sees."""
 
     def __init__(
         self, namespace: str, proxy: FaultProxy, direct: ApiClient, through: ApiClient
@@ -61,7 +61,7 @@ class World:
         await self.direct.create(self.path, a_config_map(name))
 
     async def sees(self, name: str) -> str:
-        """By what it was told of it: LISTED or ADDED."""
+        """Returns when it has seen the object, as LISTED or ADDED."""
         while True:
             kind, names = await self.seen.get()
             if name in names:
@@ -208,7 +208,7 @@ def test_the_synchronous_client_of_python(plane: ControlPlane, namespace: str) -
         kubernetes.config.new_client_from_config(str(proxy.kubeconfig)) as client,
     ):
         api = kubernetes.client.CoreV1Api(client)
-        # Told to try again after so long, this client does.
+        # If it is told to try again after so many seconds, this client does.
         started = time.monotonic()
         assert api.list_namespaced_config_map(namespace).items
         assert time.monotonic() - started >= 3

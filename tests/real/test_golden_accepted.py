@@ -1,4 +1,4 @@
-"""Every golden manifest is what the real API servers and webhooks take, to the last field."""
+"""The real API servers and webhooks accept every golden manifest, to the last field."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def golden_and_profile() -> list[tuple[str, str]]:
     return pairs
 
 
-# Beside `name`, which is not indirect, pytest would give `plane` the scope of a function: a control
-# plane for each test.
+# Next to `name`, which is not indirect, pytest would give `plane` the scope of a function: a
+# control plane for each test.
 @pytest.mark.parametrize(
     ("name", "plane"), golden_and_profile(), indirect=["plane"], scope="session"
 )
@@ -48,7 +48,8 @@ def test_golden_manifest_is_accepted_to_the_last_field(
 
 
 def create_runtime_with_initializers(api: Api, job: Manifest, namespace: str) -> None:
-    """The platform team's own runtime that the golden TrainJob refers to: torch, and two steps."""
+    """Creates the runtime to which the golden TrainJob refers: that of torch, with two more
+    steps."""
     path = api.path("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime")
     runtime = api.call("GET", f"{path}/torch-distributed").object
     runtime["kind"] = "TrainingRuntime"
@@ -75,7 +76,8 @@ def initializer_step(name: str) -> Manifest:
 
 
 def keeps(kept: object, sent: object, place: str = "spec") -> list[str]:
-    """What was sent and did not come back; the server may add, but not drop."""
+    """The fields that were sent and did not come back: the server may add fields, but not drop
+    any."""
     if isinstance(sent, dict):
         if not isinstance(kept, dict):
             return [place]

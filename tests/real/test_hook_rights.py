@@ -1,9 +1,9 @@
-"""The rights that are documented are enough for every verb of the hooks, and each is needed."""
+"""The documented permissions are enough for every call of the hooks, and each one is needed."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,48 +24,38 @@ JOB = "job"
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-@pytest.fixture(params=["worker", "trigger"])
-def hook(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "worker":
-        yield TrainingJobHook(CONNECTION)
-    else:
-        with Looped(CONNECTION) as looped:
-            yield looped
-
-
 def be(plane: ControlPlane, namespace: str, patch: pytest.MonkeyPatch, rules: Any) -> None:
     file, _ = plane.create_user("airflow", namespace, rules)
     set_connection(patch, kube_config_path=str(file), namespace=namespace)
 
 
 def test_the_documented_role_is_enough_for_all_verbs(
-    plane: ControlPlane, namespace: str, hook: Any, monkeypatch: pytest.MonkeyPatch
+    plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be(plane, namespace, monkeypatch, permissions.role_rules([PYTORCH_JOB]))
-    place = (PYTORCH_JOB, hook.namespace(), JOB)
-    created = hook.submit(PYTORCH_JOB, with_owner(still_job(), namespace))
-    again = hook.submit(PYTORCH_JOB, with_owner(still_job(), namespace))
-    assert again["metadata"]["uid"] == created["metadata"]["uid"]
-    assert hook.get(*place) is not None
-    assert len(list(hook.list(*place[:2]))) == 1
-    assert hook.patch(*place, {"metadata": {"annotations": {"a": "b"}}})
-    assert hook.pods(*place) == []
-    with pytest.raises(NotFound, match='pods "p" not found'):
-        hook.log(namespace, "p", "main")
-    assert isinstance(hook.events(namespace, [JOB]), list)
-    if isinstance(hook, Looped):
+    place = (PYTORCH_JOB, namespace, JOB)
+    with Looped(CONNECTION) as hook:
+        created = hook.submit(PYTORCH_JOB, with_owner(still_job(), namespace))
+        again = hook.submit(PYTORCH_JOB, with_owner(still_job(), namespace))
+        assert again["metadata"]["uid"] == created["metadata"]["uid"]
+        assert hook.get(*place) is not None
+        assert len(list(hook.list(*place[:2]))) == 1
+        assert hook.patch(*place, {"metadata": {"annotations": {"a": "b"}}})
+        assert hook.pods(*place) == []
+        with pytest.raises(NotFound, match='pods "p" not found'):
+            hook.log(namespace, "p", "main")
+        assert isinstance(hook.events(namespace, [JOB]), list)
         version, items = hook.snapshot("pods", namespace)
         hook.run(items.aclose())
         assert list(hook.watch_pods(namespace, "", "", version, 1)) == []
         with contextlib.closing(hook.watch(PYTORCH_JOB, namespace, "", "0", 5)) as events:
             assert next(events)[0] == "ADDED"
-    else:
-        assert hook.resolve_mpi_version() == "v1"
-    assert hook.delete(*place, uid=created["metadata"]["uid"])
+        assert hook.delete(*place, uid=created["metadata"]["uid"])
+    assert TrainingJobHook(CONNECTION).mpi_version() == "v1"
 
 
 def _work(kind: JobKind, verb: str) -> Callable[[Any, str], object]:
-    """The verb of the trigger's hook that needs the right to `verb`."""
+    """The call of the trigger's hook that needs the permission for `verb`."""
     return {
         "create": lambda hook, ns: hook.submit(kind, with_owner(still_job(), ns)),
         "get": lambda hook, ns: hook.get(kind, ns, JOB),
@@ -113,6 +103,6 @@ def test_a_missing_right_is_named_by_verb_and_resource(
     group = f" of {missing.group}" if missing.group else ""
     assert (
         f"system:serviceaccount:{namespace}:airflow may not {missing.verb} {missing.resource}"
-        f"{group} in namespace {namespace}. Give it a Role with the verb {missing.verb} on "
-        f"{missing.resource}; `airflow-kftrain doctor` shows all rights that are needed."
+        f"{group} in namespace {namespace}. Give this user a Role with the verb {missing.verb} on "
+        f"{missing.resource}; `airflow-kftrain doctor` lists all required permissions."
     ) in str(caught.value)

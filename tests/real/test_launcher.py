@@ -1,4 +1,4 @@
-"""The launcher itself: one a machine, nothing left behind, and one clear line for what is wrong."""
+"""The launcher itself: one per machine, nothing left behind, and one clear line for each error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.control_plane.machine_lock import HOME, MachineLock, read_record, rec
 from tests.control_plane.processes import ProcessId, process_id
 
 ROOT = Path(__file__).resolve().parents[2]
-# A start takes seconds, but the launcher is more patient than that on a machine with other work.
+# A start takes seconds, but the launcher waits longer on a busy machine.
 slow = pytest.mark.timeout(300)
 
 COMMAND = [sys.executable, "-m", "tests.control_plane"]
@@ -104,7 +104,7 @@ def test_second_build_has_nothing_to_do() -> None:
     assert lines == []
 
 
-# ---- the lock and the sweep, with processes that are no control plane
+# ---- the lock and the sweep, with other processes than a control plane's
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def test_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 @contextmanager
 def up(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A control plane as `up` keeps it, ready."""
+    """A control plane as `up` keeps it running, when it is ready."""
     with subprocess.Popen(
         [*COMMAND, "up", *arguments],
         cwd=ROOT,

@@ -1,4 +1,5 @@
-"""RBAC is on: later tests prove with it that the provider needs no more rights than it says."""
+"""RBAC is on: other tests rely on it to prove that the provider needs only the documented
+permissions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What was seen of jobs on a real control plane: recordings, and the one reader of them.
+"""Recordings of jobs on a real control plane, and their only reader.
 
-Made by `make recordings` (tests/cluster/recorder.py says what stands in a file); replayed by
-tests/unit/test_recordings.py. The text beside a recording is the report on the job at its end.
+`make recordings` writes them (tests/cluster/recorder.py describes the files), and
+tests/unit/test_recordings.py replays them. The text next to a recording is the report on the job at
+its end.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ Object = dict[str, Any]
 
 
 class View(NamedTuple):
-    """All that could be known at one moment."""
+    """Everything that could be known at one moment."""
 
     now: datetime
     job: Object | None
     """None once it is deleted."""
     pods: list[Object]
-    """Those that are gone, too, as they were last seen."""
+    """Including those that are gone, as they were seen last."""
     events: list[Object]
+    workloads: list[Object]
+    """Those that Kueue has at this moment."""
 
 
 class Recording(NamedTuple):
@@ -37,12 +40,17 @@ class Recording(NamedTuple):
     api_version: str
     kind: str
     verdict: str
-    """Succeeded or Failed, "" for a job that was left alive or was deleted."""
+    """Succeeded or Failed; "" for a job that was left unfinished or was deleted."""
     changes: list[Object]
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether Kueue was there."""
+        return any("workload" in change for change in self.changes)
+
     def views(self) -> Iterator[View]:
-        """One after each change since the job was created."""
-        known: dict[str, dict[str, Object]] = {"job": {}, "pod": {}, "event": {}}
+        """One view after each change since the job was created."""
+        known: dict[str, dict[str, Object]] = {"job": {}, "pod": {}, "event": {}, "workload": {}}
         job: Object | None = None
         for change in self.changes:
             what = next(key for key in known if key in change)
@@ -54,8 +62,11 @@ class Recording(NamedTuple):
             known[what][name] = now
             if what == "job":
                 job = None if change["type"] == "DELETED" else now
+            if what == "workload" and change["type"] == "DELETED":
+                del known[what][name]
             moment = _CREATION + timedelta(seconds=change["at"])
-            yield View(moment, job, [*known["pod"].values()], [*known["event"].values()])
+            others = ([*known[each].values()] for each in ("pod", "event", "workload"))
+            yield View(moment, job, *others)
 
 
 def read(file: Path) -> Recording:
@@ -74,7 +85,7 @@ def recordings() -> tuple[Recording, ...]:
 
 
 def patched(old: Object, patch: Object) -> Object:
-    """A merge patch (RFC 7386), applied."""
+    """Applies a merge patch (RFC 7386)."""
     new = {key: value for key, value in old.items() if patch.get(key, value) is not None}
     for key, value in patch.items():
         if isinstance(value, dict):

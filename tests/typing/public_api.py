@@ -1,7 +1,6 @@
 """What authors write, as a type checker sees it. Never run: `mypy --strict` reads it.
 
-Lines that have to be errors are marked with the code that they get; mypy complains of a mark that
-is not needed.
+Lines that must be errors are marked with their error code; mypy reports a mark that is not needed.
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ def jobs() -> None:
         pod=Pod(labels={"team": "vision"}),
         run_policy=RunPolicy(backoff_limit=2, active_deadline=timedelta(hours=6)),
         queue_name="team-a",
+        queue_priority="urgent",
         master=Replica(container_resources=Resources(cpu=2)),
         worker=Replica(count=4),
     )

@@ -1,4 +1,4 @@
-"""Strategies for what an API server should never send, and readers have to bear all the same."""
+"""Strategies for data that an API server should never send, and that readers have to tolerate."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from airflow_kftrain.errors import (
     Forbidden,
     NotFound,
     NotServed,
+    OtherCluster,
     Refused,
     Unauthorized,
     Unreachable,
@@ -30,14 +31,14 @@ DOING = "create PyTorchJob ml/train-1"
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (InvalidSpec("image", "must be given"), "image: must be given."),
+        (InvalidSpec("image", "is required"), "image: is required."),
         (InvalidSpec("workers", "must be text", value=3), "workers: must be text, got 3."),
         (InvalidSpec("ttl", "too long", value=None), "ttl: too long, got None."),
         (
             InvalidSpec("args", "wrong", value="x", advice="Write y."),
             "args: wrong, got 'x'. Write y.",
         ),
-        (InvalidSpec("", "says nothing"), "says nothing."),
+        (InvalidSpec("", "is empty"), "is empty."),
     ],
 )
 def test_an_error_says_where_what_which_value_and_what_to_do(error: Any, text: str) -> None:
@@ -120,7 +121,7 @@ def test_what_the_server_did_not_say_is_empty() -> None:
     [
         Conflict(DOING, "it is there", advice="Wait.", code=409, reason="AlreadyExists"),
         UnknownKind("kind", "not a kind", value="Pod", advice="Known are ..."),
-        InvalidSpec("image", "must be given"),
+        InvalidSpec("image", "is required"),
     ],
 )
 def test_an_error_passes_from_one_process_to_another(error: KfTrainError) -> None:
@@ -136,7 +137,7 @@ def test_all_errors_are_of_one_tree() -> None:
     assert issubclass(InvalidSpec, KfTrainError)
     assert issubclass(ClusterError, KfTrainError)
     of_calls = {Unreachable, Unauthorized, Forbidden, Refused, NotFound, NotServed, Conflict}
-    assert set(ClusterError.__subclasses__()) == of_calls | {BadConnection, Expired}
+    assert set(ClusterError.__subclasses__()) == of_calls | {BadConnection, Expired, OtherCluster}
 
 
 def test_a_long_list_in_a_list_is_not_shown_to_the_bottom() -> None:

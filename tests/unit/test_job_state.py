@@ -1,4 +1,4 @@
-"""How a status is read. The sequences are those that the real operators write."""
+"""Reading a status. The sequences are those that the real operators write."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_kftrain.job_state import (
     JobState,
     Phase,
     ReplicaCount,
+    Reported,
     read_number,
     read_state,
     read_time,
@@ -93,13 +94,13 @@ def children(**counts: int) -> dict[str, Any]:
 
 
 def initialized(node: dict[str, int], **initializer: int) -> dict[str, Any]:
-    """Child jobs of a TrainJob whose data have to be there first."""
+    """Child jobs of a TrainJob that fetch data before the training."""
     first = {"name": "dataset-initializer", **ZERO, **initializer}
     return {"jobsStatus": [first, {"name": "node", **ZERO, **node}]}
 
 
-# Every status in the order in which the operator writes it, each with the phase that a watcher
-# must know then, having seen those before.
+# Every status in the order in which the operator writes it, each with the phase that a watcher must
+# know then, after the earlier ones.
 SEQUENCES: dict[str, tuple[JobKind, list[tuple[dict[str, Any], Phase]]]] = {
     "v1 success": (
         PYTORCH_JOB,
@@ -418,7 +419,7 @@ def test_a_step_may_be_missed(name: str) -> None:
     kind, steps = SEQUENCES[name]
     for (first, _), (last, phase) in itertools.combinations(steps, 2):
         seen = read_state(kind, resource(last)).after(read_state(kind, resource(first)))
-        # What only memory can tell is lost with the step that told it.
+        # What only memory can know is lost with the step that showed it.
         alone = read_state(kind, resource(last)).phase
         assert seen.phase in {phase, alone}
 
@@ -552,6 +553,19 @@ def test_a_job_that_still_runs_is_not_queued_yet() -> None:
     assert read_state(TRAIN_JOB, resource(children(ready=1), {"suspend": True})).phase is RUNNING
 
 
+def test_a_queued_job_says_since_when_and_in_which_queue() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "gpu", "kueue.x-k8s.io/priority-class": "urgent"}
+    job = resource({}, SUSPEND)
+    job["metadata"]["labels"] = labels
+    new = read_state(PYTORCH_JOB, job)
+    assert (new.queue, new.queue_priority, new.queued_since) == ("gpu", "urgent", NOON)
+    job["status"] = conditions(CREATED, condition("Running", 5), condition("Suspended", 9))
+    assert read_state(PYTORCH_JOB, job).queued_since == NOON + timedelta(seconds=9)
+    job["status"] = conditions(CREATED, condition("Running", 5))
+    running = read_state(PYTORCH_JOB, job)
+    assert (running.queue, running.queued_since) == ("gpu", None)
+
+
 @pytest.mark.parametrize("nonsense", ["true", 1, None, [], {}])
 def test_only_true_suspends(nonsense: Any) -> None:
     assert read_state(TRAIN_JOB, resource({}, {"suspend": nonsense})).phase is STARTING
@@ -656,7 +670,15 @@ def test_replica_counts_are_read_for_show() -> None:
 )
 def test_progress_is_a_percentage_or_nothing(value: Any, percent: int | None) -> None:
     status = {"trainerStatus": {"progressPercentage": value}}
-    assert read_state(TRAIN_JOB, resource(status)).progress == percent
+    reported = None if percent is None else Reported(percent)
+    assert read_state(TRAIN_JOB, resource(status)).progress == reported
+
+
+def test_a_trainer_may_report_more() -> None:
+    metrics = [{"name": "loss", "value": "0.4"}, {"name": None}, "nonsense"]
+    said = {"progressPercentage": 7, "estimatedRemainingSeconds": 60, "metrics": metrics}
+    state = read_state(TRAIN_JOB, resource({"trainerStatus": said}))
+    assert state.progress == Reported(7, 60, (("loss", "0.4"), ("", "")))
 
 
 @pytest.mark.parametrize(
@@ -706,7 +728,11 @@ SAMPLE = {
         startTime=at(1),
         completionTime=at(9),
         replicaStatuses={"Worker": {"active": 1}},
-        trainerStatus={"progressPercentage": 5},
+        trainerStatus={
+            "progressPercentage": 5,
+            "estimatedRemainingSeconds": 9,
+            "metrics": [{"name": "loss", "value": "1"}],
+        },
         ready=1,
         **children(active=1),
     ),

@@ -1,4 +1,4 @@
-"""The table of kinds: each row has to fit together with itself."""
+"""The table of kinds: each row must be consistent."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_both_mpi_jobs_are_told_apart_by_their_version() -> None:
     ("api_version", "kind", "words"),
     [
         ("kubeflow.org/v2", "MPIJob", "kubeflow.org/v1 or kubeflow.org/v2beta1"),
-        ("v1", "PyTorchJob", "Write kubeflow.org/v1."),
-        (None, "TrainJob", "Write trainer.kubeflow.org/v1alpha1."),
-        ("ray.io/v1", "RayJob", "'RayJob'. Known are PyTorchJob, TFJob"),
-        ("kubeflow.org/v1", "pytorchjob", "Known are"),
+        ("v1", "PyTorchJob", "Use kubeflow.org/v1."),
+        (None, "TrainJob", "Use trainer.kubeflow.org/v1alpha1."),
+        ("ray.io/v1", "RayJob", "'RayJob'. Use one of PyTorchJob, TFJob"),
+        ("kubeflow.org/v1", "pytorchjob", "Use one of"),
         ("kubeflow.org/v1", None, "got None"),
-        (["kubeflow.org/v1"], {"kind": "TFJob"}, "Known are"),
+        (["kubeflow.org/v1"], {"kind": "TFJob"}, "Use one of"),
     ],
 )
 def test_an_unknown_kind_is_told_which_there_are(api_version: Any, kind: Any, words: str) -> None:

@@ -31,6 +31,7 @@ from tests.unit.nonsense import JSON, spoiled
 FIRST = Owner("airflow.example.com", "nightly", "train", "manual__1", "ti-1", 3, 1, 0)
 RETRY = FIRST._replace(ti_id="ti-2", try_number=2)
 CLEARED = RETRY._replace(clears=1)
+LOOPED = FIRST._replace(map_index=-1, region_id="0199b4a0-00aa", region_index=2)
 CREATED = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 
 CLAIM = Claim("train-1", "uid-1", "42", FIRST, "digest-1", created=CREATED)
@@ -38,7 +39,7 @@ LIVING = [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING]
 FINAL = [Phase.SUCCEEDED, Phase.FAILED, Phase.GONE]
 RUNNING = JobState(Phase.RUNNING)
 
-# Every state of a task instance up to Airflow 3.3, "awaiting_input" being new there.
+# Every state of a task instance up to Airflow 3.3, in which "awaiting_input" is new.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 AT_WORK = [
     "scheduled",
@@ -53,7 +54,7 @@ AT_WORK = [
 
 
 def resource(owner: Owner = FIRST, **metadata: Any) -> dict[str, Any]:
-    """As the API server has it after a create."""
+    """As the API server has it after a create call."""
     manifest = build_manifest(PyTorchJob(image="img", workers=1), owner=owner, namespace="ml")
     manifest["metadata"] |= {
         "uid": "uid-1",
@@ -97,10 +98,10 @@ def test_a_try_is_over_when_a_newer_one_has_a_job(
     assert is_superseded(claim, owner, started) is expected
 
 
-# ----- what a job says of itself
+# ----- labels and annotations
 
 
-@pytest.mark.parametrize("owner", [FIRST, CLEARED, FIRST._replace(map_index=-1)])
+@pytest.mark.parametrize("owner", [FIRST, CLEARED, FIRST._replace(map_index=-1), LOOPED])
 def test_a_claim_is_what_was_written_on_the_manifest(owner: Owner) -> None:
     job = resource(owner)
     assert read_claim(job) == Claim(
@@ -126,12 +127,13 @@ def test_what_happened_to_a_job_is_read() -> None:
 
 @pytest.mark.parametrize("text", ["--5", "1.5", "", "٣", "99999999999", "-", "many", "1\n"])
 def test_numbers_that_are_none_count_as_not_given(text: str) -> None:
-    owner = annotated(map_index=text, **{"try": text}, clears=text).owner
+    owner = annotated(map_index=text, **{"try": text}, clears=text, region_index=text).owner
     assert (owner.map_index, owner.try_number, owner.clears) == (-1, 1, 0)
+    assert owner.region_index == -1
 
 
 def test_clears_can_be_negative() -> None:
-    """An author who adds retries between two tries: `max_tries - retries` falls."""
+    """If an author adds retries between two tries, `max_tries - retries` becomes smaller."""
     assert annotated(clears="-2").owner.clears == -2
 
 
@@ -150,7 +152,7 @@ def test_a_claim_of_nonsense_gives_no_right_to_anything(nonsense: Any) -> None:
     assert not is_orphan(claim, RUNNING, TaskState(exists=False))
 
 
-# ----- a new try and the job of one before
+# ----- a new try and the job of an earlier one
 
 
 @pytest.mark.parametrize("phase", [*LIVING, Phase.SUCCEEDED])
@@ -183,8 +185,16 @@ def test_a_new_try_replaces(
 @pytest.mark.parametrize("reattach", [True, False])
 @pytest.mark.parametrize("phase", [*LIVING, Phase.SUCCEEDED, Phase.FAILED])
 def test_a_repeated_create_of_the_same_try_finds_its_own_job(phase: Phase, reattach: bool) -> None:
-    """It is no retry, so that `reattach` says nothing about it."""
+    """This is not a retry, so `reattach` has no effect on it."""
     assert course(CLAIM, FIRST, phase, reattach=reattach) is Course.ADOPT
+
+
+@pytest.mark.parametrize("phase", [*LIVING, *FINAL])
+def test_after_a_disruption_the_same_try_has_another_job(phase: Phase) -> None:
+    again = FIRST._replace(generation=1)
+    assert course(CLAIM, again, phase) is Course.REPLACE
+    assert course(CLAIM._replace(owner=again), again, phase) is Course.ADOPT
+    assert course(CLAIM._replace(owner=again), FIRST, phase) is Course.ADOPT
 
 
 @pytest.mark.parametrize(
@@ -225,7 +235,7 @@ def test_nobody_kills_what_has_ended(state: JobState) -> None:
         pytest.param(CLAIM, "uid-2", "ti-1", id="another object of that name"),
         pytest.param(CLAIM._replace(terminating=True), "uid-1", "ti-1", id="killed already"),
         pytest.param(CLAIM._replace(owner=RETRY), "uid-1", "ti-1", id="adopted by a newer try"),
-        # A sensor's order has no owner, and a job that somebody else made has none either.
+        # The order of a sensor has no owner, and neither has a job that somebody else has created.
         pytest.param(read_claim(resource(annotations={})), "uid-1", "", id="nobody's"),
         pytest.param(CLAIM._replace(uid=""), "", "ti-1", id="without a uid"),
     ],
@@ -275,7 +285,7 @@ def test_neither_is_one_that_ended_is_ending_or_was_never_waited_for(
 def test_no_job_is_an_orphan_and_to_be_adopted_as_finished(
     phase: Phase, task: TaskState, delivered: bool
 ) -> None:
-    """What the sweeper may delete is never what a try waits to be told of."""
+    """The sweeper never deletes a job whose end a try waits for."""
     claim = CLAIM._replace(delivered=delivered)
     if is_orphan(claim, JobState(phase), task):
         assert phase in LIVING

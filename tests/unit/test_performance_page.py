@@ -72,7 +72,7 @@ def test_it_is_said_where_others_cost_less() -> None:
     assert "Nowhere, in this run." in page([TRIGGERER, IMPORTS], MACHINE)
     frugal = Figure(REQUESTS, "", (0.5,), "KubernetesJobTrigger, every 60 s", 100)
     text = page([TRIGGERER._replace(figures=(*TRIGGERER.figures, frugal))], MACHINE)
-    _, _, told = text.partition("## Where others cost less\n")
+    _, _, told = text.partition("## Figures where others cost less\n")
     assert f"\n| {REQUESTS} | 100 | 3.1 (3–3.2) | 0.5 | {frugal.who} |\n" in told
     assert told.count("| 0.5 |") == 2
 
@@ -183,7 +183,7 @@ def test_a_part_that_breaks_says_its_last_words() -> None:
 def test_a_part_that_takes_too_long_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its child holds its output, for whose end is waited."""
+    """Its child holds its output open, and the end of that is waited for."""
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "__init__.py").touch()
     (tmp_path / "bench" / "slow.py").write_text(
@@ -198,7 +198,7 @@ def test_a_part_that_takes_too_long_is_ended_with_all_that_it_started(
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Ran]:
-    """What the parts will have found."""
+    """The figures that the parts will return."""
     found: dict[str, Ran] = {}
     monkeypatch.setattr(bench_main, "ROOT", tmp_path)
     monkeypatch.setattr(bench_main, "BUILD", tmp_path / "build")

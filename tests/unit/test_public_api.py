@@ -1,4 +1,4 @@
-"""The public surface is a list: its names, its types, and what it costs to import."""
+"""The public names are a list, with their types and the cost of their import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_PARAMETERS = 12
 HEAVY = {"airflow", "kubernetes", "kubernetes_asyncio", "yaml", "aiohttp", "pendulum"}
 
 AT_WORK = [name for name in airflow_kftrain.__all__ if name.endswith(("Operator", "Sensor"))]
-"""What needs Airflow; tests/airflow looks at them."""
+"""Names that need Airflow; tests/airflow tests them."""
 
 PURE = [name for name in airflow_kftrain.__all__ if name not in AT_WORK]
 CLASSES = {name: value for name in PURE if inspect.isclass(value := getattr(airflow_kftrain, name))}
@@ -34,7 +34,7 @@ FUNCTIONS = {
 
 
 def loaded_after(statement: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded after a statement, and not before."""
+    """The modules that a fresh interpreter loads because of a statement."""
     code = (
         "import sys; before = set(sys.modules)\n"
         f"{statement}\n"
@@ -67,7 +67,7 @@ def for_type_checkers() -> dict[str, str]:
             assert ast.unparse(statement) == "__version__: str"
             continue
         for alias in statement.names:
-            # `import x as x` is what makes a name public to a type checker.
+            # For a type checker, `import x as x` makes a name public.
             assert alias.asname == alias.name
             found[alias.name] = str(statement.module)
     return found
@@ -108,7 +108,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert airflow_kftrain.__version__ == installed
 
 
-# What an import costs
+# The cost of an import
 
 
 def test_importing_the_package_loads_nothing_of_it() -> None:
@@ -133,7 +133,7 @@ def test_building_a_manifest_loads_yaml_only_for_text_and_files() -> None:
     assert "yaml" not in loaded_after(built)
 
 
-# The kinds of things that are public
+# The kinds of public things
 
 
 def test_everything_public_is_a_noun_a_spec_an_error_a_function_or_runs_in_airflow() -> None:
@@ -156,7 +156,7 @@ def test_a_spec_is_frozen_and_takes_its_fields_by_name(name: str) -> None:
 
 
 def own_parameters(value: Any) -> list[str]:
-    """The parameters that something does not have from its base class."""
+    """The parameters that something does not inherit."""
     if dataclasses.is_dataclass(value):
         inherited = {
             field.name

@@ -1,7 +1,7 @@
-"""One DAG a row of the fault matrix, as tests/e2e/rows.py describes them in `tasks.json`.
+"""One DAG per row of the fault matrix, as tests/e2e/rows.py describes them in `tasks.json`.
 
-A task tells its processes' numbers, so that they can be killed, and dies by itself where no signal
-from outside would come at the right moment. Otherwise it is the operator as it is.
+A task writes the numbers of its processes, so that they can be killed, and kills itself if no
+signal from outside would arrive at the right moment. Otherwise it is the unchanged operator.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperatorLink
+from airflow.sdk import DAG, BaseOperatorLink, task_group
 
-from airflow_kftrain import Lifecycle, PyTorchJobOperator, RunPolicy
+from airflow_kftrain import Lifecycle, Links, PyTorchJobOperator, Resources, RunPolicy
 
 _HOME = Path(os.environ["FAULTS_HOME"])
 _PROGRAM = (Path(__file__).parents[1] / "programs" / "leader.py").read_text(encoding="utf-8")
 
 
 class Lingering(BaseOperatorLink):
-    """What a worker does last is to ask for its links; the first worker takes its time, but ends
-    as soon as the worker that goes on is there."""
+    """The last thing that a worker does is to ask for its links. Here the first worker takes its
+    time, but ends as soon as the worker that resumes the task exists."""
 
     name = "Lingering"
 
@@ -39,10 +39,11 @@ class Lingering(BaseOperatorLink):
 
 
 class Trained(PyTorchJobOperator):
-    """`trouble`: what befalls the first try, and where. `linger`: seconds that its first
-    worker needs to end, at most."""
+    """`trouble`: what happens to the first try, and where. `linger`: how many seconds its first
+    worker needs at most to exit."""
 
-    operator_extra_links: Any = (*PyTorchJobOperator.operator_extra_links, Lingering())
+    # Before the others: the last of them tells the trigger that the worker is about to exit.
+    operator_extra_links: Any = (Lingering(), *PyTorchJobOperator.operator_extra_links)
 
     def __init__(
         self, *, folder: str = "", trouble: str = "", linger: float = 0, **kwargs: Any
@@ -55,7 +56,10 @@ class Trained(PyTorchJobOperator):
     def execute(self, context: Any) -> Any:
         self._tell(context)
         self._meet("before submit", context)
-        return super().execute(context)
+        try:
+            return super().execute(context)
+        finally:
+            (Path(self.folder) / f"left-{self._try}").touch()
 
     def defer(self, *, timeout: Any = None, **given: Any) -> Any:
         self._meet("before defer")
@@ -69,11 +73,17 @@ class Trained(PyTorchJobOperator):
         self._meet("at the event", context)
         return super().execute_complete(context, *args, **given)
 
+    def on_kill(self) -> None:
+        (Path(self.folder) / "told-to-stop").touch()
+        super().on_kill()
+
     def _tell(self, context: Any) -> None:
         self._try = context["ti"].try_number
         file = Path(self.folder) / f"worker-{self._try}"
-        file.with_suffix(".new").write_text(f"{os.getpid()} {os.getppid()}")
-        file.with_suffix(".new").replace(file)
+        # Mapped tasks share a folder, and write this at the same time.
+        new = file.with_suffix(f".{os.getpid()}")
+        new.write_text(f"{os.getpid()} {os.getppid()}")
+        new.replace(file)
 
     def _meet(self, where: str, _: Any = None) -> None:
         what, _, place = self.trouble.partition(" ")
@@ -81,15 +91,30 @@ class Trained(PyTorchJobOperator):
             return
         if what == "hold":
             time.sleep(3600)  # until it is killed
+        if what == "wait":
+            self._call_the_cluster()
+            orders = [Path(self.folder) / name for name in ("go-on", "told-to-stop")]
+            while not any(order.exists() for order in orders):
+                time.sleep(0.1)
+            return
         marker = Path(self.folder) / "died"
         if marker.exists():
             return
         marker.touch()
-        # "kill": the worker's machine is lost, and who looks after the task with it; "crash": the
-        # task's process only, as the kernel ends one that takes too much memory.
+        # "kill": the machine of the worker is lost, including the task's supervisor; "crash": only
+        # the process of the task, like one that the kernel kills because of its memory.
         for pid in [os.getppid(), os.getpid()] if what == "kill" else [os.getpid()]:
             os.kill(pid, signal.SIGKILL)
         time.sleep(60)
+
+    def _call_the_cluster(self) -> None:
+        """Airflow sends SIGKILL 5 s after SIGTERM. On a slow machine the first call takes that
+        long, since it imports a Kubernetes client: so it is made before."""
+        from airflow_kftrain.hooks.training_job import TrainingJobHook
+        from airflow_kftrain.kinds import PYTORCH_JOB
+
+        hook = TrainingJobHook(self.kubernetes_conn_id)
+        assert list(hook.list(PYTORCH_JOB, str(self.namespace)))
 
 
 def _seconds(given: dict[str, Any], name: str) -> timedelta | None:
@@ -98,12 +123,17 @@ def _seconds(given: dict[str, Any], name: str) -> timedelta | None:
 
 def _dag(name: str, given: dict[str, Any]) -> DAG:
     with DAG(
-        name, schedule=None, dagrun_timeout=_seconds(given, "dagrun_timeout"), max_active_tasks=64
+        name,
+        schedule=None,
+        dagrun_timeout=_seconds(given, "dagrun_timeout"),
+        max_active_tasks=given.get("max_active_tasks", 64),
     ) as dag:
         folder = str(_HOME / name)
         more: dict[str, Any] = {}
         if "ttl" in given:
             more["run_policy"] = RunPolicy(ttl=timedelta(seconds=given["ttl"]))
+        if "memory" in given:
+            more["container_resources"] = Resources(memory=given["memory"])
         common: dict[str, Any] = {
             "task_id": "train",
             "folder": folder,
@@ -120,15 +150,31 @@ def _dag(name: str, given: dict[str, Any]) -> DAG:
             "retry_delay": timedelta(seconds=given.get("retry_delay", 1)),
             "execution_timeout": _seconds(given, "execution_timeout"),
             "poll_interval": timedelta(seconds=5),
-            "lifecycle": Lifecycle(on_finish=given.get("on_finish", "delete_on_success")),
+            "lifecycle": Lifecycle(
+                on_finish=given.get("on_finish", "delete_on_success"),
+                system_retries=given.get("system_retries", 0),
+            ),
+            "links": Links(**given.get("links", {})),
+            "wait_for_completion": given.get("wait", True),
             **more,
         }
         env = {"FAULTS_FOLDER": folder}
         if mapped := given.get("mapped"):
             Trained.partial(**common).expand(env=[{**env, "N": str(n)} for n in range(mapped)])
+        elif looped := given.get("looped"):
+            _loop(looped, env=env, **common)
         else:
             Trained(env=env, **common)
     return dag
+
+
+def _loop(iterations: int, **task: Any) -> None:
+    @task_group(group_id="rounds", prefix_group_id=False)
+    def rounds() -> None:
+        Trained(**task)
+
+    group: Any = rounds  # without `loop` before Airflow 3.4
+    group.loop(max_iterations=iterations)
 
 
 for _name, _given in json.loads((_HOME / "tasks.json").read_text(encoding="utf-8")).items():

@@ -1,4 +1,4 @@
-"""Two of the example DAGs as they are, but that jobs and pods stay, for a look at their pages."""
+"""Two of the example DAGs, except that jobs and pods stay, for a look at their pages."""
 
 from __future__ import annotations
 

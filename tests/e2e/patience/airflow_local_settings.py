@@ -1,10 +1,10 @@
-"""Airflow imports this when it starts: the sweeper is less patient than with people's jobs, so that
-the tests need not be more patient; and its parts wait longer for SQLite."""
+"""Airflow imports this when it starts. The sweeper waits less long than for real jobs, so that the
+tests need not wait; and Airflow's parts wait longer for SQLite."""
 
 import sys
 from datetime import timedelta
 
-# A scheduler that waits in vain for its turn to write gives up for good. Not the API server, whose
+# A scheduler that waits for the database in vain gives up for good. Not so the API server, whose
 # calls may wait for each other in one event loop: only giving up ends that.
 connect_args = {"timeout": 5 if "api-server" in sys.argv else 60}
 

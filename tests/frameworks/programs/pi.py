@@ -1,6 +1,6 @@
 """Computes pi on all ranks of Open MPI, and prints on rank 0 where they ran, as JSON.
 
-Without a compiler and without mpi4py: the functions of MPI are called in its library.
+It needs no compiler and no mpi4py: it calls the functions in the MPI library.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sum_over_all(value: float) -> float:
 
 
 def names_of_all(name: str, size: int) -> list[str]:
-    """On rank 0; on the others they are empty."""
+    """On rank 0; on the others it is empty."""
     mine = ctypes.create_string_buffer(name.encode(), NAME)
     others = ctypes.create_string_buffer(NAME * size)
     kind = constant("char")

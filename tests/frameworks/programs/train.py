@@ -1,9 +1,9 @@
-"""Trains a small model with DistributedDataParallel, and writes what came of it as JSON.
+"""Trains a small model with DistributedDataParallel, and writes the result as JSON.
 
-Every rank takes its part of the same batches, so all together have to come to what one process
-comes to with the whole batches, however many ranks there are. Variables: RESULT_FILE, SEED (of the
-data), CHECKPOINT (a file, written after each step and taken up at the start), DIES_AFTER (so many
-steps the last rank is killed, if it began at the first one).
+Every rank takes its part of the same batches. So however many ranks there are, together they must
+compute what one process computes from the whole batches. Variables: RESULT_FILE; SEED (of the
+data); CHECKPOINT (a file, written after each step and read at the start); DIES_AFTER (after so many
+steps the last rank is killed, if it started at the first one).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def save(model: torch.nn.Module, steps: int) -> None:
 
 
 def load(model: torch.nn.Module) -> int:
-    """How many steps are done already."""
+    """Returns how many steps are done already."""
     if not os.path.exists(CHECKPOINT):
         return 0
     saved = torch.load(CHECKPOINT)
@@ -89,7 +89,7 @@ def main() -> None:
     total = torch.tensor([rank + 1])
     dist.all_reduce(total)
 
-    model = new_model(SEED + rank)  # DDP hands out that of rank 0
+    model = new_model(SEED + rank)  # DDP distributes that of rank 0
     first = load(model)
     begun = [int(other) for other in from_all(torch.tensor([first]), world)]
     train(DistributedDataParallel(model), first, rank, world)

@@ -1,4 +1,4 @@
-"""hooks/answers.py: what an answer means."""
+"""hooks/answers.py: what a response means."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import MsgspecError
 
 from airflow_kftrain.errors import (
     ClusterError,
@@ -31,9 +32,10 @@ from airflow_kftrain.hooks.answers import (
     Lines,
     check,
     is_for_nobody,
-    parse_list,
     read_answer,
     read_event,
+    read_item,
+    read_page,
     unreachable,
 )
 from airflow_kftrain.kinds import PYTORCH_JOB, TRAIN_JOB
@@ -87,7 +89,7 @@ NO_WEBHOOK = (
             answer(400, "BadRequest", UNKNOWN_FIELD),
             Refused,
             False,
-            f"{UNKNOWN_FIELD}. Correct the field that is named.",
+            f"{UNKNOWN_FIELD}. Correct this field.",
             id="unknown-field",
         ),
         pytest.param(
@@ -101,7 +103,7 @@ NO_WEBHOOK = (
             answer(401, "Unauthorized", "Unauthorized"),
             Unauthorized,
             True,
-            f"{SERVER} does not take our credentials (401). The token or certificate in the "
+            f"{SERVER} rejects the credentials (401). The token or certificate in the "
             "connection may have expired: renew it.",
             id="unauthorized",
         ),
@@ -110,8 +112,8 @@ NO_WEBHOOK = (
             Forbidden,
             False,
             "system:serviceaccount:ml:airflow may not create pytorchjobs of kubeflow.org in "
-            "namespace ml. Give it a Role with the verb create on pytorchjobs; `airflow-kftrain "
-            "doctor` shows all rights that are needed.",
+            "namespace ml. Give this user a Role with the verb create on pytorchjobs; "
+            "`airflow-kftrain doctor` lists all required permissions.",
             id="right",
         ),
         pytest.param(
@@ -123,8 +125,8 @@ NO_WEBHOOK = (
             ),
             Forbidden,
             False,
-            "x may not get pods/log in namespace ml. Give it a Role with the verb get on pods/log;"
-            " `airflow-kftrain doctor` shows all rights that are needed.",
+            "x may not get pods/log in namespace ml. Give this user a Role with the verb get on "
+            "pods/log; `airflow-kftrain doctor` lists all required permissions.",
             id="right-to-a-subresource",
         ),
         pytest.param(
@@ -136,41 +138,41 @@ NO_WEBHOOK = (
             ),
             Forbidden,
             False,
-            "x may not list nodes. Give it a Role with the verb list on nodes; `airflow-kftrain "
-            "doctor` shows all rights that are needed.",
+            "x may not list nodes. Give this user a Role with the verb list on nodes; "
+            "`airflow-kftrain doctor` lists all required permissions.",
             id="right-in-the-cluster",
         ),
         pytest.param(
             answer(403, "Forbidden", RIGHT.replace("serviceaccount:ml:airflow", "anonymous")),
             Unauthorized,
             True,
-            f"{SERVER} got no credentials from us: system:anonymous may not create pytorchjobs of "
-            "kubeflow.org in namespace ml. Check what the connection says of its user, and the "
-            "program that fetches tokens.",
+            f"{SERVER} received no credentials: system:anonymous may not create pytorchjobs of "
+            "kubeflow.org in namespace ml. Check the user in the connection, and the exec plugin "
+            "that fetches tokens.",
             id="nobody",
         ),
         pytest.param(
             answer(403, "Forbidden", 'forbidden: User "x" cannot get path "/version"'),
             Forbidden,
             False,
-            f'{SERVER} forbids it: forbidden: User "x" cannot get path "/version". '
-            "`airflow-kftrain doctor` shows which rights are missing.",
+            f'{SERVER} forbids this call: forbidden: User "x" cannot get path "/version". '
+            "`airflow-kftrain doctor` shows which permissions are missing.",
             id="path",
         ),
         pytest.param(
             Answer(403, {}, "<html>Access denied</html>", SERVER),
             Forbidden,
             False,
-            f"{SERVER} forbids it: <html>Access denied</html>. `airflow-kftrain doctor` shows "
-            "which rights are missing.",
+            f"{SERVER} forbids this call: <html>Access denied</html>. `airflow-kftrain doctor` "
+            "shows which permissions are missing.",
             id="a-proxy-forbids",
         ),
         pytest.param(
             answer(403, "Forbidden", f"{WEBHOOK}request: spec.x: Forbidden: must be 1"),
             Refused,
             False,
-            f"{WEBHOOK}request: spec.x: Forbidden: must be 1. A rule of the cluster forbids it: "
-            "correct what it names, or ask who made the rule.",
+            f"{WEBHOOK}request: spec.x: Forbidden: must be 1. A rule of the cluster forbids this "
+            "call: correct what the message names, or ask the owner of the rule.",
             id="webhook",
         ),
         pytest.param(
@@ -184,15 +186,15 @@ NO_WEBHOOK = (
             False,
             'pytorchjobs.kubeflow.org "train" is forbidden: unable to create new content in '
             "namespace ml because it is being terminated. The namespace is being deleted: choose "
-            "another, or wait until it is made anew.",
+            "another one, or wait until it is created again.",
             id="namespace-goes",
         ),
         pytest.param(
             answer(403, "Forbidden", 'j "t" is forbidden: exceeded quota: q, used: count/j=1'),
             ClusterError,
             True,
-            'the quota of the namespace is used up: j "t" is forbidden: exceeded quota: q, used: '
-            "count/j=1. End what uses it, ask for less, or have the quota raised.",
+            'the quota of the namespace is exhausted: j "t" is forbidden: exceeded quota: q, used: '
+            "count/j=1. End other jobs, request less, or have the quota raised.",
             id="quota",
         ),
         pytest.param(
@@ -215,7 +217,7 @@ NO_WEBHOOK = (
             answer(404, "NotFound", 'namespaces "ml" not found', name="ml", kind="namespaces"),
             NotFound,
             False,
-            'namespaces "ml" not found. Make the namespace, or correct its name in the operator '
+            'namespaces "ml" not found. Create the namespace, or correct its name in the operator '
             "or in the connection.",
             id="namespace",
         ),
@@ -248,16 +250,16 @@ NO_WEBHOOK = (
             answer(413, "RequestEntityTooLarge", "limit is 3145728"),
             Refused,
             False,
-            "it is too large for the cluster: limit is 3145728. Take large files, scripts and "
-            "variables out of it: a ConfigMap, a volume, the image.",
+            "the object is too large for the cluster: limit is 3145728. Move large files, scripts "
+            "and variables to a ConfigMap, a volume or the image.",
             id="too-large",
         ),
         pytest.param(
             answer(500, "", "etcdserver: request is too large"),
             Refused,
             False,
-            "it is too large for the cluster: etcdserver: request is too large. Take large files, "
-            "scripts and variables out of it: a ConfigMap, a volume, the image.",
+            "the object is too large for the cluster: etcdserver: request is too large. Move "
+            "large files, scripts and variables to a ConfigMap, a volume or the image.",
             id="too-large-for-etcd",
         ),
         pytest.param(
@@ -272,32 +274,32 @@ NO_WEBHOOK = (
             ),
             Refused,
             False,
-            'spec.runPolicy.backoffLimit: Invalid value: "x"; spec.y: Required value. Correct the '
-            "field that is named.",
+            'spec.runPolicy.backoffLimit: Invalid value: "x"; spec.y: Required value. Correct this '
+            "field.",
             id="invalid",
         ),
         pytest.param(
             answer(429, "TooManyRequests", "too many requests, please try again later"),
             ClusterError,
             True,
-            "the cluster has too much to do (429): too many requests, please try again later. "
-            "This passes by itself.",
+            "the cluster is overloaded (429): too many requests, please try again later. "
+            "This is temporary.",
             id="too-many",
         ),
         pytest.param(
             answer(500, "InternalError", NO_WEBHOOK),
             ClusterError,
             True,
-            f"the cluster failed (500): {NO_WEBHOOK}. Check that the pod of the operator whose "
-            "webhook this is runs.",
+            f"the cluster failed (500): {NO_WEBHOOK}. Check that the pod of the operator that "
+            "serves this webhook is running.",
             id="no-webhook",
         ),
         pytest.param(
             Answer(503, {}, "", SERVER),
             ClusterError,
             True,
-            "the cluster failed (503): it does not say why. The cluster is in trouble of its own; "
-            "this may pass.",
+            "the cluster failed (503): no reason given. The cluster has a problem, which may be "
+            "temporary.",
             id="unavailable",
         ),
         pytest.param(
@@ -305,30 +307,30 @@ NO_WEBHOOK = (
             ClusterError,
             True,
             "the cluster failed (504): request did not complete within the allotted timeout. The "
-            "cluster is in trouble of its own; this may pass.",
+            "cluster has a problem, which may be temporary.",
             id="timeout",
         ),
         pytest.param(
             Answer(302, {}, "", SERVER),
             Unreachable,
             True,
-            f"{SERVER} is no API server of Kubernetes. Check the address in the connection: a "
-            "proxy or a login page may stand there.",
+            f"{SERVER} is not a Kubernetes API server. Check the address in the connection: it "
+            "may lead to a proxy or a login page.",
             id="a-login-page",
         ),
         pytest.param(
             Answer(200, {}, "<html>", SERVER),
             Unreachable,
             True,
-            f"{SERVER} is no API server of Kubernetes. Check the address in the connection: a "
-            "proxy or a login page may stand there.",
+            f"{SERVER} is not a Kubernetes API server. Check the address in the connection: it "
+            "may lead to a proxy or a login page.",
             id="no-json",
         ),
         pytest.param(
             Answer(418, {}, "", SERVER),
             Refused,
             False,
-            "it was refused with code 418.",
+            "the server rejected it with code 418.",
             id="unknown",
         ),
     ],
@@ -444,7 +446,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"type": "ADDED"}', b"\xff"])
     def test_what_is_none_comes_from_no_api_server(self, line: bytes) -> None:
-        with pytest.raises(Unreachable, match="is no API server"):
+        with pytest.raises(Unreachable, match="is not a Kubernetes API server"):
             read_event(PODS, line, SERVER)
 
 
@@ -458,30 +460,27 @@ class TestLists:
         self, others: dict[str, Any], items: list[Any], indent: int | str | None
     ) -> None:
         body = {**others, "items": items, "metadata": {"resourceVersion": "5"}}
-        found = list(parse_list(json.dumps(body, indent=indent)))
-        assert [value for key, value in found if key == "item"] == [
-            *([others["item"]] if "item" in others else []),
-            *items,
-        ]
-        assert ("metadata", {"resourceVersion": "5"}) in found
+        page = read_page(json.dumps(body, indent=indent))
+        assert [read_item(item) for item in page.items or ()] == items
+        assert page.metadata == {"resourceVersion": "5"}
 
     @given(st.text(max_size=20) | st.just('{"items": [{}, {}], "metadata": {'))
-    def test_everything_else_is_a_value_error(self, text: str) -> None:
+    def test_everything_else_is_an_error(self, text: str) -> None:
         try:
             json_says = isinstance(json.loads(text), dict)
         except ValueError:
             json_says = False
         if not json_says:
-            with pytest.raises(ValueError, match=r".*"):
-                list(parse_list(text))
+            with pytest.raises((ValueError, MsgspecError)):
+                read_page(text)
 
     @pytest.mark.parametrize("text", ['{"items": [1', '{"items": [1 2]}', '{"a": 1 "b": 2}', "{1"])
-    def test_a_broken_list_is_a_value_error(self, text: str) -> None:
-        with pytest.raises(ValueError, match=r".*"):
-            list(parse_list(text))
+    def test_a_broken_list_is_an_error(self, text: str) -> None:
+        with pytest.raises(MsgspecError):
+            read_page(text)
 
     def test_items_may_be_null(self) -> None:
-        assert list(parse_list('{"items": null}')) == [("items", None)]
+        assert read_page('{"items": null}').items is None
 
 
 class TestLines:
@@ -547,16 +546,16 @@ def _not_trusted() -> ssl.SSLCertVerificationError:
     ("error", "text"),
     [
         (ConnectionRefusedError(111, "x"), f"{SERVER} refuses connections"),
-        (socket.gaierror(-2, "x"), f"the name in {SERVER} is not known"),
-        (asyncio.TimeoutError(), f"{SERVER} did not answer in time"),
-        (TimeoutError(), f"{SERVER} did not answer in time"),
-        (ConnectionResetError(104, "x"), f"the connection to {SERVER} broke without an answer"),
-        (ssl.SSLError(1, "wrong version number"), f"there is no TLS with {SERVER}"),
+        (socket.gaierror(-2, "x"), f"the host name in {SERVER} cannot be resolved"),
+        (asyncio.TimeoutError(), f"{SERVER} did not respond in time"),
+        (TimeoutError(), f"{SERVER} did not respond in time"),
+        (ConnectionResetError(104, "x"), f"the connection to {SERVER} closed without a response"),
+        (ssl.SSLError(1, "wrong version number"), f"the TLS handshake with {SERVER} failed"),
         (
             _not_trusted(),
             f"the certificate of {SERVER} is not trusted (self-signed certificate)",
         ),
-        (RuntimeError("with a secret"), f"the connection to {SERVER} broke without an answer"),
+        (RuntimeError("with a secret"), f"the connection to {SERVER} closed without a response"),
     ],
 )
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -571,4 +570,4 @@ def test_no_answer_is_told_by_its_cause(error: BaseException, text: str, depth: 
 def test_a_circle_of_causes_ends() -> None:
     first, second = RuntimeError(), RuntimeError()
     first.__cause__, second.__cause__ = second, first
-    assert "broke" in str(unreachable(CREATE, SERVER, first))
+    assert "closed" in str(unreachable(CREATE, SERVER, first))

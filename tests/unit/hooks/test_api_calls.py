@@ -1,4 +1,4 @@
-"""hooks/api_calls.py: what is asked."""
+"""hooks/api_calls.py: the calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_all_conditions_of_a_delete_stand_in_its_body() -> None:
 
 
 def test_a_train_job_is_never_deleted_in_the_foreground() -> None:
-    """The Trainer would make its pods anew until it is gone."""
+    """The Trainer would recreate its pods until it is gone."""
     call = api_calls.delete_job(TRAIN_JOB, "ml", "train", uid="u", foreground=True)
     assert call.body["propagationPolicy"] == "Background"
 
@@ -130,7 +130,7 @@ def test_the_last_bytes_of_a_tail_are_kept_by_us() -> None:
             "0b5b2d0e-6f3e-4a8e-9a53-2f9d8c7b6a51",
             "involvedObject.uid=0b5b2d0e-6f3e-4a8e-9a53-2f9d8c7b6a51",
         ),
-        # As long as a uid, and none.
+        # As long as a uid, but not one.
         (
             "train-x-y-z-worker-0-with-a-long-nam",
             "involvedObject.name=train-x-y-z-worker-0-with-a-long-nam",
@@ -146,18 +146,18 @@ def test_events_are_about_a_uid_or_a_name(about: str, selector: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "UPPER", "a b", "-a", "x" * 254])
 def test_a_name_that_would_lead_elsewhere_is_refused(name: str) -> None:
-    with pytest.raises(InvalidSpec, match="namespace: not a legal name"):
+    with pytest.raises(InvalidSpec, match="namespace: is not a valid name"):
         api_calls.list_page(PYTORCH_JOB, name, limit=1)
-    if name:  # without one it is a list
-        with pytest.raises(InvalidSpec, match="name: not a legal name"):
+    if name:  # without a name it is a list
+        with pytest.raises(InvalidSpec, match="name: is not a valid name"):
             api_calls.get_job(PYTORCH_JOB, "ml", name)
 
 
 def test_an_object_without_a_name_is_not_asked_for() -> None:
     for make in (api_calls.get_job, lambda *place: api_calls.delete_job(*place, uid="u")):
-        with pytest.raises(InvalidSpec, match="name: not a legal name"):
+        with pytest.raises(InvalidSpec, match="name: is not a valid name"):
             make(PYTORCH_JOB, "ml", "")
-    with pytest.raises(InvalidSpec, match="name: not a legal name"):
+    with pytest.raises(InvalidSpec, match="name: is not a valid name"):
         api_calls.patch_job(PYTORCH_JOB, "ml", "", {})
 
 
@@ -185,5 +185,26 @@ def test_only_lists_may_be_of_all_namespaces() -> None:
     call = api_calls.list_page(PYTORCH_JOB, api_calls.ALL_NAMESPACES, limit=1)
     assert call.path == "/apis/kubeflow.org/v1/pytorchjobs"
     assert call.doing == "list PyTorchJobs in all namespaces"
-    with pytest.raises(InvalidSpec, match="namespace: not a legal name"):
+    with pytest.raises(InvalidSpec, match="namespace: is not a valid name"):
         api_calls.get_job(PYTORCH_JOB, api_calls.ALL_NAMESPACES, "train")
+
+
+@pytest.mark.parametrize(
+    ("call", "verb"),
+    [
+        (api_calls.create_job(PYTORCH_JOB, JOB), "create"),
+        (api_calls.get_job(PYTORCH_JOB, "ml", "train"), "get"),
+        (api_calls.patch_job(PYTORCH_JOB, "ml", "train", {}), "patch"),
+        (api_calls.delete_job(PYTORCH_JOB, "ml", "train", uid="u"), "delete"),
+        (api_calls.list_page(POD, "ml", limit=1), "list"),
+        (api_calls.watch(POD, "ml", "", "", "1", 1), "watch"),
+        (api_calls.read_log(LogQuery("ml", "p", "c")), "get"),
+        (api_calls.list_events("ml", "p", 1), "list"),
+        (api_calls.review_access({}), "create"),
+        (api_calls.list_webhooks("validatingwebhookconfigurations"), "list"),
+        (api_calls.get_version(), "get"),
+    ],
+    ids=lambda value: value.doing if isinstance(value, api_calls.Call) else "",
+)
+def test_the_verb_is_that_of_a_role(call: api_calls.Call, verb: str) -> None:
+    assert call.verb == verb

@@ -1,4 +1,4 @@
-"""hooks/permissions.py: the rights that are needed."""
+"""hooks/permissions.py: the required permissions."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def test_a_role_has_one_rule_a_resource() -> None:
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]},
     ]
 
 

@@ -1,12 +1,12 @@
-"""Pods as an agent gets them."""
+"""Pods as an agent receives them."""
 
 from __future__ import annotations
 
 import base64
 from typing import Any
 
-from airflow_kftrain.local.agent.environment import Sources
-from airflow_kftrain.local.api_client import ApiClient, ApiError, Cluster
+from kftrain_local.agent.environment import Sources
+from kftrain_local.api_client import ApiClient, ApiError, Cluster
 
 
 def a_pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

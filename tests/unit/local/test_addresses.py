@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_kftrain.local.agent.addresses import Peers, Ports, mpi_variables, scope_of
+from kftrain_local.agent.addresses import Peers, Ports, mpi_variables, scope_of
 from tests.unit.local.pods import a_pod
 
 
 class Book:
-    """Ports in order of mention, and what was mentioned."""
+    """Ports in the order in which they are requested, and the requests."""
 
     def __init__(self) -> None:
         self.given: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""What the embedded cluster's API server does when its clients leave."""
+"""What the API server of the embedded cluster does when its clients disconnect."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from airflow_kftrain.local.server.admission import admit
-from airflow_kftrain.local.server.api_server import ApiServer
-from airflow_kftrain.local.server.resources import NAMESPACES, PODS
-from airflow_kftrain.local.server.store import Store
+from kftrain_local.server.admission import admit
+from kftrain_local.server.api_server import ApiServer
+from kftrain_local.server.resources import NAMESPACES, PODS
+from kftrain_local.server.store import Store
 
 
 def test_a_client_that_leaves_while_it_is_written_to_is_no_fault(

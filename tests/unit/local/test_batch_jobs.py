@@ -1,4 +1,4 @@
-"""Jobs of batch/v1 where no scenario looks: a controller at an API server, and no node."""
+"""Jobs of batch/v1 in cases without a scenario: a controller with an API server, and no node."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kftrain.local.api_client import ApiClient, ApiError, Cluster, core
-from airflow_kftrain.local.controllers import batch_jobs
-from airflow_kftrain.local.controllers.batch_jobs import BatchJobController
-from airflow_kftrain.local.server.admission import admit
-from airflow_kftrain.local.server.api_server import ApiServer
-from airflow_kftrain.local.server.resources import NAMESPACES
-from airflow_kftrain.local.server.store import Store
+from kftrain_local.api_client import ApiClient, ApiError, Cluster, core
+from kftrain_local.controllers import batch_jobs
+from kftrain_local.controllers.batch_jobs import BatchJobController
+from kftrain_local.server.admission import admit
+from kftrain_local.server.api_server import ApiServer
+from kftrain_local.server.resources import NAMESPACES
+from kftrain_local.server.store import Store
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Bench:
-    """The test is the node: it says what becomes of pods."""
+    """The test is the node: it decides what happens to pods."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -73,7 +73,8 @@ class Bench:
         return [each["type"] for each in self.status()["conditions"]]
 
     def look(self) -> float | None:
-        """As often as the controller is woken by what it writes; the seconds it asks for then."""
+        """Runs the controller as often as its own writes wake it. Returns the seconds that it asks
+        for then."""
         before: object = None
         delay: float | None = None
         for _ in range(20):
@@ -359,7 +360,7 @@ def test_rules_come_in_order_and_other_failures_count(bench: Bench) -> None:
     assert not bench.status().get("conditions")
 
 
-# ----- whose Job, and whose pods
+# ----- Jobs and pods of other owners
 
 
 def test_a_job_of_another_controller_is_left_alone(bench: Bench) -> None:
@@ -385,7 +386,7 @@ def test_pods_of_a_job_that_is_gone_are_let_go(bench: Bench, again: bool) -> Non
     assert [metadata["finalizers"] for metadata in by_name.values()] == [[_TRACKING]] * again
 
 
-# ----- what is refused
+# ----- rejections
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kftrain.local.agent.container import events_of
-from airflow_kftrain.local.agent.environment import CannotStart
+from kftrain_local.agent.container import events_of
+from kftrain_local.agent.environment import CannotStart
 
 
 @pytest.mark.parametrize(

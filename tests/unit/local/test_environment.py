@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.agent import environment
-from airflow_kftrain.local.agent.environment import (
+from kftrain_local.agent import environment
+from kftrain_local.agent.environment import (
     CannotStart,
     Environment,
     Sources,

@@ -1,4 +1,4 @@
-"""The fault proxy between real sockets: every fault is looked at from the client's end."""
+"""The fault proxy between real sockets: every fault is seen from the client's end."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ import yaml
 from aiohttp import web
 from yarl import URL
 
-from airflow_kftrain.local.api_client import BadKubeconfig, read_kubeconfig
-from airflow_kftrain.local.faults.command import BadFault, CannotProxy, Fault, FaultProxy, running
-from airflow_kftrain.local.faults.rules import call_of
+from kftrain_local.api_client import BadKubeconfig, read_kubeconfig
+from kftrain_local.faults.command import BadFault, CannotProxy, Fault, FaultProxy, running
+from kftrain_local.faults.rules import call_of
 
 PODS = "/api/v1/namespaces/ml/pods"
 WATCH = f"{PODS}?watch=true"
@@ -45,7 +45,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Upstream:
-    """An API server that tells what it was asked, and streams what the test says."""
+    """An API server that records its requests, and streams what the test sends."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Calls through the proxy, by the kubeconfig that it wrote."""
+    """Calls through the proxy, with the kubeconfig that it wrote."""
 
     def __init__(self, proxy: FaultProxy, session: aiohttp.ClientSession) -> None:
         self.server = read_kubeconfig(proxy.kubeconfig).server
@@ -155,7 +155,7 @@ async def world(folder: Path, *faults: Fault) -> AsyncIterator[tuple[Upstream, F
 
 
 async def some_time(work: Awaitable[Any]) -> bool:
-    """Whether it came to its end within a quarter of a second."""
+    """Whether it ends within a quarter of a second."""
     try:
         await asyncio.wait_for(asyncio.shield(work), 0.25)
     except asyncio.TimeoutError:
@@ -483,8 +483,8 @@ async def test_a_watch_is_cut_some_time_after_its_answer_began(tmp_path: Path) -
         ("code=503 code=500", "'code=500' is not one of"),
         ("seen=3 code=503", "'seen=3' is not one of"),
         ("code=", "'code=' is not one of"),
-        ("verb=create", "it does nothing"),
-        ("", "it does nothing"),
+        ("verb=create", "it has no effect"),
+        ("", "it has no effect"),
     ],
 )
 def test_a_bad_rule_is_refused_by_its_word(rule: str, told: str) -> None:
@@ -650,7 +650,7 @@ async def test_a_server_comes_back_by_itself(tmp_path: Path) -> None:
         assert time.monotonic() - started >= 0.3
         assert (await client.call()).status == 201
         proxy.away(0.1)
-        proxy.away()  # the later word holds
+        proxy.away()  # the later command counts
         await asyncio.sleep(0.2)
         assert not await connected(client.port)
         proxy.clear()
@@ -680,7 +680,7 @@ async def test_its_end_does_not_wait_for_watches(tmp_path: Path) -> None:
             await watch.content.read()
 
 
-# ----- from synchronous code
+# ----- from code that blocks
 
 
 @contextlib.contextmanager
@@ -706,7 +706,7 @@ def serving_elsewhere(folder: Path) -> Iterator[Path]:
 
 
 def fetch(kubeconfig: Path, path: str = PODS) -> int:
-    """The code of an answer; 0 if there is none."""
+    """The code of a response; 0 if there is none."""
     try:
         with urllib.request.urlopen(read_kubeconfig(kubeconfig).server + path, timeout=5) as answer:
             return int(answer.status)
@@ -745,11 +745,11 @@ def test_what_cannot_start_is_told_to_synchronous_code_too(tmp_path: Path) -> No
 
 
 def command(*words: str | Path) -> list[str]:
-    return [sys.executable, "-m", "airflow_kftrain.local.faults", *map(str, words)]
+    return [sys.executable, "-m", "kftrain_local.faults", *map(str, words)]
 
 
 class Shell:
-    """The command line under way."""
+    """The command line while it runs."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -817,7 +817,7 @@ def test_a_line_that_cannot_be_obeyed_is_told_and_the_proxy_goes_on(tmp_path: Pa
         assert proxy.process.wait(PATIENCE) == 0
         assert proxy.process.stderr is not None
         told = proxy.process.stderr.read().splitlines()
-    words = ["'frieze'", "'freeze now'", "away soon", "verb=crate", "it does nothing"]
+    words = ["'frieze'", "'freeze now'", "away soon", "verb=crate", "it has no effect"]
     assert len(told) == len(words)
     assert all(word in line for word, line in zip(words, told, strict=True))
     assert not proxy.kubeconfig.exists()

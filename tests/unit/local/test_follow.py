@@ -1,4 +1,4 @@
-"""Following a collection, against a server that does what API servers do at their worst."""
+"""Following a collection on a server that behaves as badly as API servers can."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from airflow_kftrain.local.api_client import ApiClient, ApiError, ApiUnreachable, Cluster
+from kftrain_local.api_client import ApiClient, ApiError, ApiUnreachable, Cluster
 
 Answer = Callable[[web.Request], Any]
 
@@ -31,7 +31,7 @@ def events(*entries: tuple[str, dict[str, Any]], cut: bool = False) -> web.Respo
 
 
 async def _follow(answers: list[Any], wanted: int) -> tuple[list[tuple[str, Any]], list[str]]:
-    """What a follower of that server sees, and what it asked for."""
+    """What a follower of that server sees, and its requests."""
     asked: list[str] = []
 
     async def handle(request: web.Request) -> Any:

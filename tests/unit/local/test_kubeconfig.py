@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_kftrain.local.agent.agent import main
-from airflow_kftrain.local.api_client import BadKubeconfig, core, read_kubeconfig
+from kftrain_local.agent.agent import main
+from kftrain_local.api_client import BadKubeconfig, core, read_kubeconfig
 
 
 def a_kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Path:
@@ -74,7 +74,7 @@ def test_paths() -> None:
         ["--cpu", "lots"],
         ["--memory", "-1"],
         ["--state-dir", "/dev/null/x"],
-        [],  # nobody answers on that port
+        [],  # nothing listens on that port
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kftrain.local.agent.logs import (
+from kftrain_local.agent.logs import (
     CannotRun,
     ContainerLog,
     LogOptions,
@@ -151,5 +151,5 @@ def test_what_is_no_port_is_named(tmp_path: Path, port: int) -> None:
     def find(namespace: str, name: str, container: str, previous: bool) -> ContainerLog:
         raise AssertionError
 
-    with pytest.raises(CannotRun, match=f"port {port} on 127.0.0.1 cannot be had"):
+    with pytest.raises(CannotRun, match=f"port {port} on 127.0.0.1 cannot be used"):
         asyncio.run(serve_logs(find, tmp_path, port))

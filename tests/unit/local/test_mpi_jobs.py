@@ -1,4 +1,5 @@
-"""MPIJobs of mpi-operator where no scenario looks: a controller at an API server, and no node."""
+"""MPIJobs of mpi-operator in cases without a scenario: a controller with an API server, and no
+node."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from airflow_kftrain.kinds import MPI_JOB_V2
-from airflow_kftrain.local.api_client import ApiClient, Cluster, core
-from airflow_kftrain.local.controllers.mpi_jobs import MpiController
-from airflow_kftrain.local.server.admission import admit
-from airflow_kftrain.local.server.api_server import ApiServer
-from airflow_kftrain.local.server.resources import JOBS, NAMESPACES
-from airflow_kftrain.local.server.store import Store
+from kftrain_local.api_client import ApiClient, Cluster, core
+from kftrain_local.controllers.mpi_jobs import MpiController
+from kftrain_local.kinds import MPI_JOB_V2
+from kftrain_local.server.admission import admit
+from kftrain_local.server.api_server import ApiServer
+from kftrain_local.server.resources import JOBS, NAMESPACES
+from kftrain_local.server.store import Store
 
 Object = dict[str, Any]
 

@@ -1,8 +1,8 @@
-"""Patches by the names of items, where no scenario looks."""
+"""Patches that merge items by their names, in cases without a scenario."""
 
 from __future__ import annotations
 
-from airflow_kftrain.local.server.patches import merge
+from kftrain_local.server.patches import merge
 
 
 def test_a_patch_puts_what_is_new_after_what_it_names_before() -> None:

@@ -1,4 +1,4 @@
-"""Pods from their placement to their end, as real processes under an API that takes everything."""
+"""Pods from their placement to their end, as real processes with an API that accepts everything."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.agent.machine import Machine, Settings
-from airflow_kftrain.local.agent.pod import Pod
-from airflow_kftrain.local.agent.processes import Process, Record, table
-from airflow_kftrain.local.api_client import ApiError
+from kftrain_local.agent.machine import Machine, Settings
+from kftrain_local.agent.pod import Pod
+from kftrain_local.agent.processes import Process, Record, table
+from kftrain_local.api_client import ApiError
 from tests.unit.local import pods
 from tests.unit.local.pods import a_container, a_pod
 
@@ -27,7 +27,7 @@ _PATIENCE = 20.0
 
 
 class Api(pods.Api):
-    """What the agent tells of its one pod."""
+    """What the agent writes about its one pod."""
 
     def __init__(self, pod: Object) -> None:
         super().__init__({})
@@ -48,7 +48,7 @@ class Api(pods.Api):
         return answer
 
     def change(self, **fields: Object) -> Object:
-        """The pod, in a version of its own."""
+        """A changed pod with a new version."""
         version = int(self.pod["metadata"]["resourceVersion"]) + 1
         metadata = {**self.pod["metadata"], "resourceVersion": str(version)}
         self.pod = {**self.pod, **fields, "metadata": metadata}
@@ -70,7 +70,7 @@ class Api(pods.Api):
 
 
 def deleted(pod: Pod, grace: int) -> Object:
-    """As the API server tells that it is to go."""
+    """As the API server reports its deletion."""
     times = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace}
     return {**pod.object, "metadata": {**pod.object["metadata"], **times}}
 
@@ -80,7 +80,7 @@ Scenario = Callable[[Pod, Api], Awaitable[None]]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[[Object, Scenario], None]:
-    """Runs a scenario with a pod; at its end nothing of the pod may be left."""
+    """Runs a scenario with a pod. At its end nothing of the pod may be left."""
 
     async def work(found: Object, scenario: Scenario) -> None:
         found["metadata"]["resourceVersion"] = "1"
@@ -121,7 +121,7 @@ def test_a_sidecar_ends_when_an_init_container_after_it_fails(play: Any) -> None
 
 
 def test_there_is_room_for_the_path_of_a_socket_in_tmpdir(play: Any, tmp_path: Path) -> None:
-    """multiprocessing, and with it torch's DataLoader, makes them there."""
+    """multiprocessing, and so torch's DataLoader, creates sockets there."""
 
     async def scenario(pod: Pod, api: Api) -> None:
         await until(lambda: api.phase == "Succeeded")
@@ -243,7 +243,7 @@ def test_a_command_may_refer_to_variables_of_the_spec_alone(play: Any) -> None:
 
 
 def test_what_the_api_tells_at_once_does_not_stop_the_cleaning_up(play: Any) -> None:
-    """The agent drops a pod when it hears that it is gone: often before it has its own answer."""
+    """The agent drops a pod when it hears that it is gone, often before it has its own answer."""
 
     async def scenario(pod: Pod, api: Api) -> None:
         api.then = pod.task.cancel
@@ -271,7 +271,7 @@ def test_what_leaves_its_session_while_it_is_killed_is_killed_too(play: Any) -> 
 
 def test_an_answer_that_the_watch_has_overtaken_is_old(play: Any) -> None:
     async def scenario(pod: Pod, api: Api) -> None:
-        # Somebody else changes the pod after each of our changes, and the watch is faster.
+        # Another client changes the pod after each of our changes, and the watch is faster.
         api.then_patched = lambda: pod.update(api.change())
         await until(lambda: api.phase == "Succeeded")
 

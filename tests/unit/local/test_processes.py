@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kftrain.local.agent import agent, become
-from airflow_kftrain.local.agent.become import start_of
-from airflow_kftrain.local.agent.processes import (
+from kftrain_local.agent import agent, become
+from kftrain_local.agent.become import start_of
+from kftrain_local.agent.processes import (
     PACKAGE_ROOT,
     Process,
     Record,
@@ -20,7 +20,7 @@ from airflow_kftrain.local.agent.processes import (
     sweep,
     table,
 )
-from airflow_kftrain.local.agent.remote_shell import DOOR, split, wait_for
+from kftrain_local.agent.remote_shell import ENTRY, split, wait_for
 
 
 def a_process(parent: int, session: int) -> Process:
@@ -33,8 +33,8 @@ def test_members_are_sessions_and_all_descendants() -> None:
         10: a_process(1, 10),
         11: a_process(10, 10),
         12: a_process(11, 12),  # a session of its own
-        13: a_process(1, 12),  # whose parent has ended
-        14: a_process(1, 10),  # orphan of the first session
+        13: a_process(1, 12),  # its parent has ended
+        14: a_process(1, 10),  # an orphan of the first session
         20: a_process(1, 20),
         21: a_process(20, 20),
     }
@@ -53,7 +53,7 @@ def test_a_session_remains_known_when_its_parents_have_ended(tmp_path: Path) -> 
     ours = {10: Process(1, 10, 0, "early"), 12: Process(10, 12, 0, "late")}
     assert record.members(ours) == {10, 12}
     assert record.members({13: Process(1, 12, 0, "later")}) == {13}
-    # That number was given out again.
+    # Another process has that number by now.
     assert record.members({12: Process(1, 12, 0, "even later")}) == set()
 
 
@@ -76,7 +76,8 @@ def test_a_command_runs_in_a_session_with_exactly_its_variables(record: Record) 
     output = record.file.with_suffix(".log")
     with open(output, "wb") as file:
         asyncio.run(work(file.fileno()))
-    # Python may put a locale into its own environment, and so into its successor's.
+    # Python may add a locale to its own environment, and so to that of the program that replaces
+    # it.
     variables = output.read_bytes().splitlines()
     assert [line for line in variables if not line.startswith(b"LC_")] == [b"MY.VAR=1"]
 
@@ -94,7 +95,7 @@ def test_sweeping_ends_what_is_on_record_and_nothing_else(record: Record, tmp_pa
     others = subprocess.Popen(sleeper, start_new_session=True)
     try:
         assert table()[ours.pid].started == start_of(ours.pid)
-        # The second number was given out again.
+        # Another process has the second number by now.
         record.file.write_text(f"{ours.pid} {start_of(ours.pid)}\n{others.pid} 1\n")
         assert sweep(tmp_path) == 1
         assert ours.wait(10) == -signal.SIGKILL
@@ -108,7 +109,7 @@ def test_the_guard_sweeps_when_its_agent_is_killed(record: Record, tmp_path: Pat
     program = f"""
 import asyncio, os, sys
 from pathlib import Path
-from airflow_kftrain.local.agent.processes import Record, start_guard
+from kftrain_local.agent.processes import Record, start_guard
 folder = Path({str(tmp_path)!r})
 async def main():
     start_guard(folder, os.open(folder / "lock", os.O_RDWR | os.O_CREAT))
@@ -154,7 +155,7 @@ def test_the_remote_shell_waits_for_a_pod_but_not_for_one_that_ended(tmp_path: P
         wait_for(tmp_path, "ml", "w-0", 0.05)
     for uid, text in (("old", ""), ("new", "{}")):
         (tmp_path / f"ml_w-0_{uid}").mkdir()
-        (tmp_path / f"ml_w-0_{uid}" / DOOR).write_text(text)
+        (tmp_path / f"ml_w-0_{uid}" / ENTRY).write_text(text)
         if not text:
             with pytest.raises(RuntimeError, match="has ended"):
                 wait_for(tmp_path, "ml", "w-0", 5)
@@ -163,7 +164,7 @@ def test_the_remote_shell_waits_for_a_pod_but_not_for_one_that_ended(tmp_path: P
 
 def test_the_remote_shell_finds_the_pod_of_a_job_by_its_host_name(tmp_path: Path) -> None:
     (tmp_path / "ml_job-launcher-x2b9z_uid").mkdir()
-    (tmp_path / "ml_job-launcher-x2b9z_uid" / DOOR).write_text("{}")
+    (tmp_path / "ml_job-launcher-x2b9z_uid" / ENTRY).write_text("{}")
     assert wait_for(tmp_path, "ml", "job-launcher", 5) == "{}"
 
 
@@ -180,7 +181,7 @@ def test_a_state_folder_is_for_one_agent_and_is_removed(
             pass
         assert folder.exists()
     assert not folder.exists()
-    # What an agent that was killed has left is no hindrance.
+    # What a killed agent has left behind does no harm.
     (folder / "pods").mkdir(parents=True)
     (folder / agent._LOCK).touch()
     with agent.state_folder(folder):
@@ -190,7 +191,7 @@ def test_a_state_folder_is_for_one_agent_and_is_removed(
 def test_a_folder_of_others_is_not_swept(tmp_path: Path) -> None:
     for name in ("lock", "thesis.tex"):
         (tmp_path / name).touch()
-    with pytest.raises(agent.CannotRun, match="other things"), agent.state_folder(tmp_path):
+    with pytest.raises(agent.CannotRun, match="contains other files"), agent.state_folder(tmp_path):
         pass
     assert (tmp_path / "thesis.tex").exists()
 

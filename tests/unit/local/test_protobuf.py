@@ -1,10 +1,10 @@
-"""The messages of kubectl, made by hand where there is no kubectl to send them."""
+"""The messages of kubectl, written by hand for machines without kubectl."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_kftrain.local.server.protobuf import read_protobuf
+from kftrain_local.server.protobuf import read_protobuf
 
 
 def field(number: int, value: bytes | str) -> bytes:

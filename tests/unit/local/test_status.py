@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.agent.status import (
+from kftrain_local.agent.status import (
     Backoff,
     ContainerStatus,
     Verdict,
@@ -123,7 +123,7 @@ def test_back_off_doubles_to_five_minutes_and_starts_anew_after_ten() -> None:
         pauses.append(backoff.next(now))
         now += pauses[-1]
     assert pauses == [0, 10, 20, 40, 80, 160, 300, 300]
-    # Counted from crash to crash, the pause among it.
+    # Counted from crash to crash, including the pause.
     assert backoff.next(now + 299) == 300
     assert backoff.next(now + 299 + 601) == 0
 

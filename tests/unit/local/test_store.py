@@ -1,10 +1,10 @@
-"""The store of the embedded cluster, where no client can see it."""
+"""The store of the embedded cluster, in cases that no client can see."""
 
 from __future__ import annotations
 
-from airflow_kftrain.local.server.resources import SECRETS
-from airflow_kftrain.local.server.selectors import everything
-from airflow_kftrain.local.server.store import Key, Store
+from kftrain_local.server.resources import SECRETS
+from kftrain_local.server.selectors import everything
+from kftrain_local.server.store import Key, Store
 
 
 def test_a_watch_that_nobody_reads_is_ended_and_keeps_nothing() -> None:

@@ -1,4 +1,4 @@
-"""TrainJobs, runtimes and JobSets where no scenario looks."""
+"""TrainJobs, runtimes and JobSets in cases without a scenario."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.controllers.controller import set_condition
-from airflow_kftrain.local.server.admission import admit
-from airflow_kftrain.local.server.refusals import Refusal
-from airflow_kftrain.local.server.resources import CLUSTER_RUNTIMES, JOB_SETS, RUNTIMES, Resource
-from airflow_kftrain.local.server.store import Store
-from airflow_kftrain.local.server.train_runtimes import Plan, preinstalled
+from kftrain_local.controllers.controller import set_condition
+from kftrain_local.server.admission import admit
+from kftrain_local.server.refusals import Refusal
+from kftrain_local.server.resources import CLUSTER_RUNTIMES, JOB_SETS, RUNTIMES, Resource
+from kftrain_local.server.store import Store
+from kftrain_local.server.train_runtimes import Plan, preinstalled
 
 Object = dict[str, Any]
 

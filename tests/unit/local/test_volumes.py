@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain.local.agent import volumes
-from airflow_kftrain.local.agent.environment import CannotStart
-from airflow_kftrain.local.agent.unsupported import unsupported
-from airflow_kftrain.local.agent.volumes import mount_paths, rewrite_paths
+from kftrain_local.agent import volumes
+from kftrain_local.agent.environment import CannotStart
+from kftrain_local.agent.unsupported import unsupported
+from kftrain_local.agent.volumes import mount_paths, rewrite_paths
 from tests.unit.local.pods import a_container, a_pod, sources
 
 
 def make_volumes(folder: Path, *given: dict[str, Any]) -> dict[str, Path]:
     known = sources(configmaps_c={"k": "v", "l": "w"}, secrets_s={"pw": "hush"})
-    return asyncio.run(volumes.make_volumes(a_pod(volumes=list(given)), folder, known))
+    pod = a_pod(volumes=list(given))
+    return asyncio.run(volumes.make_volumes(pod, folder, known, lambda name: folder / "of" / name))
 
 
 def modes(folder: Path) -> dict[str, str]:
@@ -56,12 +57,26 @@ def test_volumes_become_folders_with_files_of_the_user_alone(tmp_path: Path) -> 
         ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
         ({"secret": {"secretName": "s", "items": [{"key": "x", "path": "x"}]}}, "key: x"),
         ({"secret": {"secretName": "s", "items": [{"key": "pw", "path": "../x"}]}}, "leads out"),
-        ({"hostPath": {"path": "/"}}, "hostPath is not supported"),
+        ({"nfs": {"path": "/", "server": "s"}}, "nfs is not supported"),
+        ({"hostPath": {"path": "/no/such", "type": "Directory"}}, "/no/such is not a directory"),
+        ({"hostPath": {"path": "/etc", "type": "File"}}, "/etc is not a file"),
     ],
 )
 def test_what_cannot_be_made_is_named(tmp_path: Path, volume: dict[str, object], text: str) -> None:
     with pytest.raises(CannotStart, match=text):
         make_volumes(tmp_path, {"name": "v", **volume})
+
+
+def test_a_host_path_is_what_it_names_and_a_claim_is_a_folder(tmp_path: Path) -> None:
+    given = tmp_path / "data"
+    made = make_volumes(
+        tmp_path,
+        {"name": "host", "hostPath": {"path": str(given)}},
+        {"name": "file", "hostPath": {"path": str(given / "file"), "type": "FileOrCreate"}},
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}},
+    )
+    assert made == {"host": given, "file": given / "file", "claim": tmp_path / "of" / "c"}
+    assert [given.is_dir(), (given / "file").is_file(), made["claim"].is_dir()] == [True] * 3
 
 
 def test_mounts_with_parts_of_volumes(tmp_path: Path) -> None:

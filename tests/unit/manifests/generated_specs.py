@@ -1,4 +1,4 @@
-"""Strategies for specs of every kind, all of them valid."""
+"""Strategies for valid specs of every kind."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from airflow_kftrain import (
+    Container,
     Elastic,
     FromConfigMap,
     FromField,
@@ -36,7 +37,7 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def number(least: int, most: int) -> st.SearchStrategy[Any]:
-    """A number, or what a template renders to."""
+    """A number, or the text that a template renders to."""
     return st.integers(least, most).flatmap(lambda value: st.sampled_from([value, str(value)]))
 
 
@@ -154,8 +155,21 @@ run_policies = noun(
 single_node_policies = noun(
     RunPolicy, ttl=durations, backoff_limit=number(0, 5), suspend=st.booleans()
 )
-# Never would make a limit of restarts an error.
+# With Never, a limit on restarts would be an error.
 restarts = st.sampled_from(["OnFailure", "Always", "ExitCode"])
+
+
+containers = noun(
+    Container,
+    env_from=some(
+        [{"secretRef": {"name": "wandb"}}, {"prefix": "C_", "configMapRef": {"name": "c"}}]
+    ),
+    image_pull_policy=st.sampled_from(["Always", "IfNotPresent", "Never"]),
+    security_context=st.just({"runAsUser": 1000}),
+    working_dir=st.just("/work"),
+    ports=st.just([{"containerPort": "6006"}]),
+    liveness_probe=st.just({"exec": {"command": ["true"]}}),
+)
 
 
 def replicas(
@@ -171,11 +185,12 @@ def replicas(
         container_resources=resources,
         restart_policy=policies,
         pod=_alone(),
+        container=containers,
     )
 
 
 def _alone() -> st.SearchStrategy[Pod]:
-    """A replica's pod that fits whatever the job's brings."""
+    """The pod of a replica that fits any pod of its job."""
     return noun(
         Pod,
         placement=placements,
@@ -191,7 +206,9 @@ _COMMON = {
     "env": envs,
     "container_resources": resources,
     "pod": pods(),
+    "container": containers,
     "queue_name": st.sampled_from(["team-a", "q.1"]),
+    "queue_priority": st.sampled_from(["urgent", "p.1"]),
 }
 _WITH_POLICY = {**_COMMON, "run_policy": run_policies}
 
@@ -201,7 +218,7 @@ def jobs(
     needed: dict[str, st.SearchStrategy[Any]],
     optional: dict[str, st.SearchStrategy[Any]],
 ) -> st.SearchStrategy[tuple[type[Any], dict[str, Any]]]:
-    """The type of a spec with what its author gives to it."""
+    """The type of a spec with its arguments."""
     always = {"image": images, **needed}
     others = {name: strategy for name, strategy in optional.items() if name not in always}
     return st.fixed_dictionaries(always, optional=others).map(lambda given: (kind, given))
@@ -259,13 +276,12 @@ tf_jobs = st.one_of(
         },
     ),
 )
-_MPI = {
-    "slots_per_worker": number(1, 8),
-    "version": st.sampled_from(["v1", "v2beta1"]),
-}
+_MPI = {"slots_per_worker": number(1, 8)}
+_V1 = {name: each for name, each in _WITH_POLICY.items() if name != "queue_name"}
 _mpi_replicas = replicas(number(1, 9), st.just("OnFailure"))
 mpi_jobs = st.one_of(
     jobs(MPIJob, {"workers": number(1, 20)}, {**_WITH_POLICY, **_MPI}),
+    jobs(MPIJob, {"workers": number(1, 20), "version": st.just("v1")}, {**_V1, **_MPI}),
     jobs(
         MPIJob,
         {"worker": _mpi_replicas},
@@ -297,11 +313,18 @@ horovod_jobs = jobs(
         ),
     },
 )
-train_jobs = jobs(
+_runtimes = st.sampled_from(["torch", Runtime("own", kind="TrainingRuntime")])
+queued_train_jobs = jobs(
     TrainJob,
-    {"runtime": st.sampled_from(["torch", Runtime("own", kind="TrainingRuntime")])},
+    {"runtime": _runtimes, "queue_name": _COMMON["queue_name"]},
+    {name: each for name, each in _COMMON.items() if name not in ("pod", "container")},
+)
+unqueued_train_jobs = jobs(
+    TrainJob,
+    {"runtime": _runtimes},
     {
-        **{name: strategy for name, strategy in _COMMON.items() if name != "pod"},
+        **{name: each for name, each in _COMMON.items() if name not in ("pod", "queue_name")},
+        "container": noun(Container, security_context=st.just({"runAsUser": 1000})),
         "pod": noun(
             Pod,
             volumes=some(_VOLUMES),
@@ -318,6 +341,7 @@ train_jobs = jobs(
         "runtime_patches": st.just([{"manager": "example.com/team", "trainingRuntimeSpec": {}}]),
     },
 )
+train_jobs = st.one_of(queued_train_jobs, unqueued_train_jobs)
 given_jobs = st.one_of(pytorch_jobs, tf_jobs, mpi_jobs, horovod_jobs, train_jobs)
 
 short_ids = st.text(min_size=1, max_size=80)

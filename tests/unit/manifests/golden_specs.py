@@ -1,8 +1,8 @@
-"""The specs whose manifests are kept under golden/, one file each, named as here.
+"""The specs whose manifests are stored under golden/, one file each, with the same names.
 
-Read a file beside its spec to see what a spec becomes. After a change that is meant to alter
-manifests, `pytest tests/unit/manifests/test_golden.py --write-golden` writes them anew, and the
-diff is part of the review.
+Read a file next to its spec to see what a spec becomes. After a change that is meant to alter
+manifests, `pytest tests/unit/manifests/test_golden.py --write-golden` rewrites them, and the diff
+is part of the review.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kftrain import (
+    Code,
+    Container,
     Elastic,
     FromConfigMap,
     FromField,
@@ -20,6 +22,7 @@ from airflow_kftrain import (
     HorovodJob,
     Initializer,
     MPIJob,
+    Mpirun,
     Owner,
     Placement,
     Pod,
@@ -34,6 +37,7 @@ from airflow_kftrain import (
     TFJob,
     TrainJob,
 )
+from airflow_kftrain.specs.code import Function
 
 FILES = Path(__file__).parent / "files"
 
@@ -69,7 +73,91 @@ def pod_template(name: str) -> dict[str, Any]:
     return {"spec": {"containers": [container(name)]}}
 
 
+TRAINED = Function("train", "kftrain_dag", "def train(): pass\n", "dag.py")
+
 SPECS: dict[str, Any] = {
+    # What a job brings along
+    "function-pytorch": PyTorchJob(**PYTORCH, workers=1, function=TRAINED),
+    "function-elastic": PyTorchJob(
+        **PYTORCH, elastic=Elastic(nodes=2, nproc_per_node=2), function=TRAINED
+    ),
+    "function-single-node": PyTorchJob(
+        **PYTORCH, elastic=Elastic(nodes=1, nproc_per_node=2), function=TRAINED
+    ),
+    "function-tf": TFJob(
+        **PYTORCH, chief=Replica(), worker=Replica(count=2), code=Code(), function=TRAINED
+    ),
+    "function-mpi": MPIJob(
+        **PYTORCH, workers=2, slots_per_worker=2, env={"DATA": "/data"}, function=TRAINED
+    ),
+    "function-horovod": HorovodJob(**PYTORCH, workers=2, function=TRAINED),
+    "function-trainjob": TrainJob(runtime="torch-distributed", num_nodes=2, function=TRAINED),
+    "function-trainjob-mpi": TrainJob(
+        runtime="deepspeed-distributed",
+        num_nodes=2,
+        num_proc_per_node=2,
+        env={"DATA": "/data"},
+        pod=Pod(volumes=[{"name": "data", "emptyDir": {}}]),
+        mpirun=Mpirun(options=["-v"]),
+        function=TRAINED,
+    ),
+    "trainjob-mpirun": TrainJob(
+        runtime="deepspeed-distributed", command=["python", "train.py"], mpirun=Mpirun(processes=3)
+    ),
+    "code-of-a-command": PyTorchJob(
+        **TRAIN,
+        workers=0,
+        pod=Pod(annotations={"team": "vision"}, volumes=[{"name": "data", "emptyDir": {}}]),
+        code=Code(files=["kpo_template.yaml"], requirements=["numpy"], python="/opt/python"),
+    ),
+    "code-of-a-manifest": RawManifest(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "spec": {
+                "template": {
+                    "spec": {"containers": [{"name": "a", "image": "i", "command": ["run"]}]}
+                }
+            },
+        },
+        Code(),
+    ),
+    "mpi-mpirun": MPIJob(
+        **{**MPI, "command": ["python", "train.py"]},
+        workers=2,
+        env={"DATA": "/data"},
+        mpirun=Mpirun(options=["-mca", "btl", "tcp"]),
+    ),
+    "mpi-mpirun-intel": MPIJob(
+        **{**MPI, "command": ["python", "train.py"]},
+        workers=2,
+        implementation="Intel",
+        mpirun=Mpirun(processes=3),
+    ),
+    # Settings of the main container
+    "pytorch-container": PyTorchJob(
+        **TRAIN,
+        container=Container(
+            env_from=[{"secretRef": {"name": "wandb"}}],
+            image_pull_policy="Always",
+            security_context={"runAsNonRoot": True},
+            working_dir="/workspace",
+            ports=[{"containerPort": 6006, "name": "tensorboard"}],
+        ),
+        master=Replica(),
+        worker=Replica(
+            count=2,
+            container=Container(
+                working_dir="/worker",
+                liveness_probe={"exec": {"command": ["test", "-e", "/tmp/alive"]}},
+            ),
+        ),
+    ),
+    "trainjob-container": TrainJob(
+        runtime="torch-distributed",
+        container=Container(security_context={"allowPrivilegeEscalation": False}),
+        pod=Pod(shared_memory=True),
+    ),
     # PyTorchJob: the two forms
     "pytorch-workers": PyTorchJob(**TRAIN, workers=4, container_resources=GPU),
     "pytorch-master-only": PyTorchJob(**TRAIN, workers=0),
@@ -119,7 +207,7 @@ SPECS: dict[str, Any] = {
             ),
         ),
     ),
-    "pytorch-queue": PyTorchJob(**TRAIN, workers=1, queue_name="team-a"),
+    "pytorch-queue": PyTorchJob(**TRAIN, workers=1, queue_name="team-a", queue_priority="urgent"),
     # Variables and resources
     "pytorch-env": PyTorchJob(
         **TRAIN,

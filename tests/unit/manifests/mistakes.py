@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 SECRET = "hunter2"
-"""Stands in the tables wherever an author may have written a secret."""
+"""Occurs in the tables wherever an author may have written a secret."""
 
 Given = tuple[type[Any], dict[str, Any]]
-"""The type of a spec, and what its author gives to it."""
+"""The type of a spec, and its arguments."""
 
 
 class Wrong(NamedTuple):
-    """One mistake, and what its author is told."""
+    """A mistake, and what its author reads."""
 
     what: str
     spec: type[Any]
@@ -26,7 +26,7 @@ Rows = Iterator[Wrong]
 
 
 def wrong(what: str, given: Given, field: str, *says: str) -> Wrong:
-    """A row of a table: the mistake, the field that is named, and pieces of the text."""
+    """A row of a table: the mistake, the field in the error, and parts of the text."""
     return Wrong(what, *given, field, says)
 
 

@@ -1,5 +1,4 @@
-"""Mistakes in raw manifests, each with the field that its author is told of, and pieces of the
-text."""
+"""Mistakes in raw manifests, each with the field in the error and parts of the text."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def shapes() -> Rows:
         "two documents",
         (RawManifest, {"manifest": "kind: A\n---\nkind: B\n"}),
         "manifest",
-        "must hold one mapping, and holds 2 documents",
+        "must contain one mapping, but contains 2 documents",
     )
     yield wrong(
         "no document", (RawManifest, {"manifest": "# nothing\n"}), "manifest", "0 documents"
@@ -70,13 +69,13 @@ def shapes() -> Rows:
         "a sentence",
         (RawManifest, {"manifest": "a job, please"}),
         "manifest",
-        "must hold a mapping, and holds a str",
+        "must contain a mapping, but contains a str",
     )
     yield wrong(
         "a list in YAML",
         (RawManifest, {"manifest": "- kind: PyTorchJob"}),
         "manifest",
-        "holds a list",
+        "contains a list",
     )
     yield wrong(
         "not YAML",
@@ -90,20 +89,20 @@ def shapes() -> Rows:
         raw("kubeflow.org/v1beta2", job, {}),
         "apiVersion",
         "'kubeflow.org/v1beta2'",
-        "Write kubeflow.org/v1.",
+        "Use kubeflow.org/v1.",
     )
     yield wrong(
         "no version",
         (RawManifest, {"manifest": {"kind": job, "spec": {}}}),
         "apiVersion",
         "got None",
-        "Write kubeflow.org/v1.",
+        "Use kubeflow.org/v1.",
     )
     yield wrong(
         "one of two versions",
         raw("v1", "MPIJob", {}),
         "apiVersion",
-        "Write kubeflow.org/v1 or kubeflow.org/v2beta1.",
+        "Use kubeflow.org/v1 or kubeflow.org/v2beta1.",
     )
     yield wrong(
         "an unknown kind",
@@ -131,7 +130,7 @@ def fields() -> Rows:
         "an illegal namespace",
         raw("batch/v1", "Job", {}, metadata={"namespace": "My Team"}),
         "metadata.namespace",
-        "not a legal name",
+        "is not a valid name",
         "'My Team'",
     )
     yield wrong(
@@ -211,7 +210,7 @@ def fields() -> Rows:
         "an unknown field that resembles none",
         raw_pytorch(Master=group(qqq=1)),
         f"{MASTER}.qqq",
-        "Known here are replicas, restartPolicy, template.",
+        "Known fields are replicas, restartPolicy, template.",
     )
     yield wrong(
         "an unknown field of a port",
@@ -268,7 +267,7 @@ def groups() -> Rows:
         "a group without a template",
         raw_pytorch(Master={"replicas": 1}),
         f"{MASTER}.template",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "a negative count",
@@ -304,17 +303,17 @@ def templates() -> Rows:
         "no container of the needed name",
         raw_pytorch(Master=group(container("main"))),
         f"{MASTER}.template.spec.containers",
-        "one container must be called 'pytorch'",
+        "must have a container named 'pytorch'",
         "['main']",
     )
     yield wrong(
-        "no image", raw_pytorch(Master=group({"name": "pytorch"})), f"{MAIN}.image", "must be given"
+        "no image", raw_pytorch(Master=group({"name": "pytorch"})), f"{MAIN}.image", "is required"
     )
     yield wrong(
         "two containers of one name",
         raw_pytorch(Master=group(container(), container())),
         f"{MASTER}.template.spec.containers[1].name",
-        "two containers of that name",
+        "the name of two containers",
         "'pytorch'",
     )
     yield wrong(
@@ -325,7 +324,7 @@ def templates() -> Rows:
             )
         ),
         f"{MAIN}.env[1].name",
-        "is there twice",
+        "is duplicated",
         "'A'",
     )
     yield wrong(
@@ -364,7 +363,7 @@ def templates() -> Rows:
             )
         ),
         f"{MAIN}.volumeMounts[1].mountPath",
-        "is there twice",
+        "is duplicated",
         "'/d'",
     )
     yield wrong(
@@ -435,14 +434,14 @@ def policies() -> Rows:
         "a limit that does nothing",
         raw_pytorch({"runPolicy": {"backoffLimit": 2}}, Master=group(restartPolicy="Never")),
         "spec.runPolicy.backoffLimit",
-        "does nothing",
+        "has no effect",
         "of Master is Never",
     )
     yield wrong(
         "elastic with a master",
         raw_pytorch({"elasticPolicy": {"minReplicas": 1}}, Master=group(), Worker=group()),
         MASTER,
-        "cannot go together with elasticPolicy",
+        "cannot be combined with elasticPolicy",
     )
     yield wrong(
         "elastic the wrong way round",
@@ -462,7 +461,7 @@ def policies() -> Rows:
         "processes twice",
         raw_pytorch({"nprocPerNode": "2", "elasticPolicy": {"nProcPerNode": 2}}, Worker=group()),
         "spec.elasticPolicy.nProcPerNode",
-        "cannot go together with spec.nprocPerNode",
+        "cannot be combined with spec.nprocPerNode",
     )
     yield wrong(
         "processes by a word", raw_pytorch({"nprocPerNode": "all"}), "spec.nprocPerNode", "'all'"
@@ -482,7 +481,7 @@ def other_kinds() -> Rows:
         "a chief and a master",
         raw("kubeflow.org/v1", "TFJob", {"tfReplicaSpecs": chief}),
         "spec.tfReplicaSpecs.Master",
-        "cannot go together with Chief",
+        "cannot be combined with Chief",
     )
     worker = {"Worker": group(container("xgboost"))}
     yield wrong(
@@ -519,13 +518,13 @@ def other_kinds() -> Rows:
         "two launchers",
         raw_mpi(Launcher=group(replicas=2), Worker=group()),
         "spec.mpiReplicaSpecs.Launcher.replicas",
-        "exactly one",
+        "must be 1",
     )
     yield wrong(
         "a restart policy that mpi-operator lacks",
         raw_mpi(Launcher=group(), Worker=group(restartPolicy="ExitCode")),
         "spec.mpiReplicaSpecs.Worker.restartPolicy",
-        "Known are Never, OnFailure.",
+        "Use one of Never, OnFailure.",
     )
     yield wrong("negative slots", raw_mpi({"slotsPerWorker": -1}), "spec.slotsPerWorker", "got -1")
     yield wrong(
@@ -557,10 +556,10 @@ def other_kinds() -> Rows:
         "MPI without an image",
         raw_mpi(version="v1", Launcher=group({"name": "mpi"}), Worker=group()),
         "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].image",
-        "must be given",
+        "is required",
     )
     yield wrong(
-        "a Job without a template", raw("batch/v1", "Job", {}), "spec.template", "must be given"
+        "a Job without a template", raw("batch/v1", "Job", {}), "spec.template", "is required"
     )
     yield wrong(
         "a Job's negative limit",
@@ -583,13 +582,13 @@ def train_jobs() -> Rows:
         "no runtime",
         raw("trainer.kubeflow.org/v1alpha1", "TrainJob", {}),
         "spec.runtimeRef",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "an unnamed runtime",
         raw_train(runtimeRef={"kind": "TrainingRuntime"}),
         "spec.runtimeRef.name",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "no nodes", raw_train(trainer={"numNodes": 0}), "spec.trainer.numNodes", "at least 1"
@@ -614,14 +613,14 @@ def train_jobs() -> Rows:
         "a reserved variable",
         raw_train(trainer={"env": [{"name": "PET_NNODES", "value": SECRET}]}),
         "spec.trainer.env[0].name",
-        "TrainJob sets this itself",
+        "TrainJob sets this variable itself",
         "'PET_NNODES'",
     )
     yield wrong(
         "a variable twice",
         raw_train(trainer={"env": [{"name": "A"}, {"name": "A"}]}),
         "spec.trainer.env[1].name",
-        "is there twice",
+        "is duplicated",
     )
     yield wrong(
         "unequal GPUs",

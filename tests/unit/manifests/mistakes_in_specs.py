@@ -1,4 +1,4 @@
-"""Mistakes in specs, each with the field that its author is told of, and pieces of the text."""
+"""Mistakes in specs, each with the field in the error and parts of the text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from datetime import date, timedelta
 from typing import Any
 
 from airflow_kftrain import (
+    Code,
+    Container,
     Elastic,
     FromConfigMap,
     FromField,
@@ -14,6 +16,7 @@ from airflow_kftrain import (
     HorovodJob,
     Initializer,
     MPIJob,
+    Mpirun,
     Placement,
     Pod,
     PyTorchJob,
@@ -26,12 +29,13 @@ from airflow_kftrain import (
     TFJob,
     TrainJob,
 )
+from airflow_kftrain.specs.code import Function
 
 from .mistakes import SECRET, Given, Rows, container, runtime_patch, wrong
 
 
 def pytorch(**given: Any) -> Given:
-    """One master and one worker, alike, unless something else is said."""
+    """One master and one identical worker by default."""
     explicit = {"workers", "master", "worker", "elastic"} & set(given)
     return PyTorchJob, {"image": "img", **({} if explicit else {"workers": 1}), **given}
 
@@ -58,6 +62,7 @@ def mistakes_in_specs() -> Rows:
     yield from nouns()
     yield from numbers()
     yield from elastic()
+    yield from main_container()
     yield from resources()
     yield from variables()
     yield from commands()
@@ -70,10 +75,11 @@ def mistakes_in_specs() -> Rows:
     yield from policies()
     yield from other_kinds()
     yield from train_jobs()
+    yield from code()
 
 
 def forms() -> Rows:
-    both = ("cannot go together with", "where all replicas are alike")
+    both = ("cannot be combined with", "if all replicas are identical")
     two = Replica(count=2)
     yield wrong("short and explicit", pytorch(workers=4, worker=two), "workers", *both, "worker")
     yield wrong("0 is a value", pytorch(workers=0, worker=two), "workers", *both, "worker")
@@ -81,43 +87,39 @@ def forms() -> Rows:
     yield wrong(
         "elastic", pytorch(workers=2, elastic=Elastic(nodes=2)), "workers", *both, "elastic"
     )
-    yield wrong(
-        "neither form", (PyTorchJob, {"image": "i"}), "workers", "must be given", "workers=4"
-    )
+    yield wrong("neither form", (PyTorchJob, {"image": "i"}), "workers", "is required", "workers=4")
     yield wrong("both, TF", tf(workers=0, ps=two), "workers", *both, "ps")
     yield wrong("both, chief", tf(workers=2, chief=Replica()), "workers", *both, "chief")
-    yield wrong("neither, TF", tf(), "workers", "must be given", "workers=4", "evaluator")
+    yield wrong("neither, TF", tf(), "workers", "is required", "workers=4", "evaluator")
     yield wrong("both, MPI", mpi(workers=2, launcher=Replica()), "workers", *both, "launcher")
-    yield wrong(
-        "neither, MPI", mpi(launcher=Replica()), "workers", "must be given", "worker=Replica"
-    )
+    yield wrong("neither, MPI", mpi(launcher=Replica()), "workers", "is required", "worker=Replica")
     yield wrong("both, Horovod", horovod(worker=two), "workers", *both, "worker")
     yield wrong(
         "neither, Horovod",
         (HorovodJob, {"image": "i", "command": ["x"]}),
         "workers",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "elastic with a master",
         pytorch(elastic=Elastic(nodes=2), master=Replica()),
         "master",
-        "cannot go together with elastic",
-        "Leave it out",
+        "cannot be combined with elastic",
+        "Omit it",
     )
     yield wrong(
         "elastic counted twice",
         pytorch(elastic=Elastic(nodes=2), worker=two),
         "worker.count",
-        "given by elastic.nodes already",
-        "Leave it out",
+        "already set by elastic.nodes",
+        "Omit it",
     )
-    yield wrong("no image", (PyTorchJob, {"workers": 2}), "image", "must be given")
+    yield wrong("no image", (PyTorchJob, {"workers": 2}), "image", "is required")
     yield wrong(
         "no image in one role",
         (PyTorchJob, {"master": Replica(), "worker": Replica(image="i")}),
         "master.image",
-        "must be given",
+        "is required",
     )
 
 
@@ -161,7 +163,7 @@ def nouns() -> Rows:
     yield wrong(
         "a dict for Horovod", horovod(horovod={"min_np": 1}), "horovod", "must be Horovod(...)"
     )
-    yield wrong("no Horovod", horovod(horovod=None), "horovod", "must not be None", "Leave it out")
+    yield wrong("no Horovod", horovod(horovod=None), "horovod", "must not be None", "Omit it")
     yield wrong(
         "a dict for an Initializer",
         train(initializer={"dataset": "hf://a"}),
@@ -200,9 +202,9 @@ def numbers() -> Rows:
     yield wrong("an endless number", pytorch(workers="9" * 5000), "workers", "whole number", "...")
     yield wrong("too many", pytorch(workers=2**31), "workers", "at most 2147483647")
     yield wrong(
-        "two masters", pytorch(master=Replica(count=2)), "master.count", "exactly one", "got 2"
+        "two masters", pytorch(master=Replica(count=2)), "master.count", "must be 1", "got 2"
     )
-    yield wrong("two chiefs", tf(chief=Replica(count=2)), "chief.count", "exactly one", "got 2")
+    yield wrong("two chiefs", tf(chief=Replica(count=2)), "chief.count", "must be 1", "got 2")
     yield wrong("nobody", tf(ps=Replica(count=0)), "ps.count", "would do nothing")
     yield wrong("no TF workers", tf(workers=0), "workers", "would do nothing")
     yield wrong(
@@ -215,7 +217,7 @@ def numbers() -> Rows:
         "two launchers",
         mpi(launcher=Replica(count=2), worker=Replica()),
         "launcher.count",
-        "exactly one",
+        "must be 1",
         "got 2",
     )
     yield wrong("no MPI workers", mpi(workers=0), "workers", "at least 1", "got 0")
@@ -253,14 +255,12 @@ def elastic() -> Rows:
         "more than max_nodes, 2",
         "got 4",
     )
-    yield wrong(
-        "no number of nodes", pytorch(elastic=Elastic()), "elastic", "does not say how many"
-    )
+    yield wrong("no number of nodes", pytorch(elastic=Elastic()), "elastic", "must set the number")
     yield wrong(
         "half a range",
         pytorch(elastic=Elastic(min_nodes=1)),
         "elastic",
-        "does not say how many",
+        "must set the number",
         "min_nodes and max_nodes",
     )
     yield wrong(
@@ -282,7 +282,7 @@ def elastic() -> Rows:
         pytorch(elastic=Elastic(nodes=2, nproc_per_node=None)),
         "elastic.nproc_per_node",
         "must not be None",
-        "Leave it out",
+        "Omit it",
     )
     yield wrong(
         "negative restarts",
@@ -317,7 +317,7 @@ def elastic() -> Rows:
         "a setting without a value",
         pytorch(elastic=Elastic(nodes=2, rdzv_conf={"a": None})),
         "elastic.rdzv_conf['a']",
-        "must be a number or a text",
+        "must be a number, or text without",
         "got None",
     )
     yield wrong(
@@ -336,17 +336,69 @@ def elastic() -> Rows:
         "a policy of the operator's on a single node",
         pytorch(elastic=Elastic(nodes=1), worker=Replica(restart_policy="ExitCode")),
         "worker.restart_policy",
-        "not a known value",
+        "is not a known value",
         "'ExitCode'",
         "Never, OnFailure",
     )
+
+
+def main_container() -> Rows:
+    def given(**fields: Any) -> Given:
+        return pytorch(container=Container(**fields))
+
+    yield wrong("a dict", pytorch(container={"ports": []}), "container", "must be Container(...)")
+    yield wrong(
+        "variables from two sources at once",
+        given(env_from=[{"secretRef": {"name": "a"}, "configMapRef": {"name": "b"}}]),
+        "container.env_from[0]",
+        "exactly one source",
+        "'secretRef'",
+    )
+    yield wrong(
+        "variables from nowhere",
+        pytorch(worker=Replica(container=Container(env_from=[{"prefix": "A_"}]))),
+        "worker.container.env_from[0]",
+        "exactly one source",
+    )
+    yield wrong(
+        "a pull policy in lower case",
+        given(image_pull_policy="always"),
+        "container.image_pull_policy",
+        "'always'",
+        "Always, IfNotPresent, Never",
+    )
+    yield wrong("an empty folder", given(working_dir=""), "container.working_dir", "empty")
+    yield wrong("a bare port", given(ports=[80]), "container.ports[0]", "mapping of fields")
+    yield wrong(
+        "a folder where code has its own",
+        pytorch(command=["a"], code=Code(), container=Container(working_dir="/work")),
+        "container.working_dir",
+        "no effect together with code",
+        "Omit it",
+    )
+    yield wrong(
+        "the same for a role",
+        pytorch(
+            code=Code(), command=["a"], worker=Replica(container=Container(working_dir="/work"))
+        ),
+        "worker.container.working_dir",
+        "no effect together with code",
+    )
+    for name, value in {"working_dir": "/a", "env_from": [], "ports": []}.items():
+        yield wrong(
+            f"{name} of a TrainJob",
+            train(container=Container(**{name: value})),
+            f"container.{name}",
+            "a TrainJob cannot change this field",
+            "TrainingRuntime",
+        )
 
 
 def resources() -> Rows:
     def given(**amounts: Any) -> Given:
         return pytorch(container_resources=Resources(**amounts))
 
-    unreadable = ("not an amount that Kubernetes can read",)
+    unreadable = ("is not a valid quantity",)
     for value in ("2 cores", "32GB", "", "-1", ".", "1e", "1_000", float("inf"), True, "٣"):
         yield wrong(
             f"memory={value!r}",
@@ -356,6 +408,27 @@ def resources() -> Rows:
             f"got {value!r}",
             "'32Gi'",
         )
+    for value, says in {
+        "512m": ("is in thousandths of a byte", "'512m'", "Write '512Mi' or '512Gi'"),
+        512: ("is less than a mebibyte", "'512'", "Write '512Mi' or '512Gi'"),
+        "0.5k": ("is less than a mebibyte", "Write '2Gi', say"),
+    }.items():
+        yield wrong(f"memory={value!r}", given(memory=value), "container_resources.memory", *says)
+    yield wrong(
+        "little storage",
+        given(ephemeral_storage=(None, 10)),
+        "container_resources.ephemeral_storage",
+        "'10Mi' or '10Gi'",
+    )
+    yield wrong(
+        "little memory, in the words of Kubernetes",
+        pytorch(worker=Replica(container_resources={"limits": {"memory": "64m"}})),
+        "worker.container_resources.limits['memory']",
+        "thousandths",
+    )
+    yield wrong(
+        "little shared memory", pytorch(pod=Pod(shared_memory="2")), "pod.shared_memory", "'2Gi'"
+    )
     yield wrong("a list of amounts", given(cpu=[1, 2, 3]), "container_resources.cpu", "a pair of")
     yield wrong(
         "more than the limit",
@@ -470,11 +543,11 @@ def variables() -> Rows:
     )
     yield wrong("None", pytorch(env={"DEBUG": None}), "env['DEBUG']", "got a NoneType")
     yield wrong("a mapping", pytorch(env={"A": {"x": SECRET}}), "env['A']", "got a dict")
-    yield wrong("an empty name", pytorch(env={"": SECRET}), "env", "not a name", "got ''")
-    yield wrong("a number for a name", pytorch(env={1: SECRET}), "env", "not a name", "got 1")
+    yield wrong("an empty name", pytorch(env={"": SECRET}), "env", "not a valid name", "got ''")
+    yield wrong("a number for a name", pytorch(env={1: SECRET}), "env", "not a valid name", "got 1")
     yield wrong("name and value in one", pytorch(env={f"A={SECRET}": "x"}), "env", "got 'A=...'")
     yield wrong(
-        "a name in other alphabets", pytorch(env={"NAMÉ": "x"}), "env", "not a name", "'NAMÉ'"
+        "a name in other alphabets", pytorch(env={"NAMÉ": "x"}), "env", "not a valid name", "'NAMÉ'"
     )
     yield wrong(
         "all in one text",
@@ -492,10 +565,10 @@ def variables() -> Rows:
         "name, and value or valueFrom",
     )
     yield wrong(
-        "given twice",
+        "is duplicated",
         pytorch(env=[{"name": "A", "value": "1"}, {"name": "A", "value": SECRET}]),
         "env[1].name",
-        "given twice",
+        "is duplicated",
         "'A'",
     )
     yield wrong(
@@ -512,7 +585,7 @@ def variables() -> Rows:
         "there is no such field",
         "Did you mean 'value'?",
     )
-    yield wrong("no name", pytorch(env=[{"value": SECRET}]), "env[0].name", "must be given")
+    yield wrong("no name", pytorch(env=[{"value": SECRET}]), "env[0].name", "is required")
     yield wrong(
         "a value and a source",
         pytorch(
@@ -586,7 +659,7 @@ def commands() -> Rows:
         "one text for a command",
         pytorch(command="python train.py --fast"),
         "command",
-        "must be a list of words, not one text",
+        "must be a list of words, not one string",
         "'python train.py --fast'",
         "['sh', '-c', ...]",
     )
@@ -604,7 +677,9 @@ def commands() -> Rows:
         "must be a list of words",
     )
     yield wrong("an empty image", pytorch(image=""), "image", "must not be empty")
-    yield wrong("an image with blanks", pytorch(image="img\n"), "image", "blanks", "'img\\n'")
+    yield wrong("an image of two words", pytorch(image="my image"), "image", "white space")
+    yield wrong("the same, of a TrainJob", train(image="my image"), "image", "'my image'")
+    yield wrong("an image with blanks", pytorch(image="img\n"), "image", "white space", "'img\\n'")
     yield wrong("a number for an image", pytorch(image=1), "image", "must be text", "got 1")
 
 
@@ -631,14 +706,14 @@ def volumes() -> Rows:
         "two volumes of one name",
         pytorch(pod=Pod(volumes=[{"name": "a"}, {"name": "a"}])),
         "pod.volumes[1].name",
-        "is there twice",
+        "is duplicated",
         "'a'",
     )
     yield wrong(
         "an illegal name of a volume",
         pytorch(pod=Pod(volumes=[{"name": "My_Data"}])),
         "pod.volumes[0].name",
-        "not a legal name",
+        "is not a valid name",
         "'My_Data'",
         "lower-case",
     )
@@ -671,20 +746,20 @@ def volumes() -> Rows:
             )
         ),
         "pod.volume_mounts[1].mountPath",
-        "is there twice",
+        "is duplicated",
         "'/data'",
     )
     yield wrong(
         "a mount without a path",
         pytorch(pod=Pod(volumes=[{"name": "a"}], volume_mounts=[{"name": "a"}])),
         "pod.volume_mounts[0].mountPath",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "an empty path",
         pytorch(pod=Pod(volumes=[{"name": "a"}], volume_mounts=[{"name": "a", "mountPath": ""}])),
         "pod.volume_mounts[0].mountPath",
-        "must be given",
+        "is required",
     )
 
 
@@ -693,21 +768,21 @@ def containers() -> Rows:
         "a sidecar called like the main container",
         pytorch(pod=Pod(sidecars=[container("pytorch")])),
         "pod.sidecars[0].name",
-        "two containers of that name",
+        "the name of two containers",
         "'pytorch'",
     )
     yield wrong(
         "an init container called like a sidecar",
         pytorch(pod=Pod(sidecars=[container("a")], init_containers=[container("a")])),
         "pod.init_containers[0].name",
-        "two containers of that name",
+        "the name of two containers",
         "'a'",
     )
     yield wrong(
         "a sidecar without an image",
         pytorch(pod=Pod(sidecars=[container("a"), {"name": "b"}])),
         "pod.sidecars[1].image",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "a mount of a sidecar without its volume",
@@ -735,7 +810,7 @@ def containers() -> Rows:
         "an illegal name of a sidecar",
         pytorch(pod=Pod(sidecars=[container("My Sidecar")])),
         "pod.sidecars[0].name",
-        "not a legal name",
+        "is not a valid name",
         "'My Sidecar'",
     )
     yield wrong(
@@ -765,7 +840,7 @@ def placements() -> Rows:
         "an unknown effect",
         pytorch(pod=Pod(placement=Placement(tolerations=[{"effect": "NoStart"}]))),
         "pod.placement.tolerations[0].effect",
-        "not a known value",
+        "is not a known value",
         "'NoStart'",
         "NoSchedule",
     )
@@ -808,24 +883,30 @@ def labels() -> Rows:
         "an illegal key",
         pytorch(pod=Pod(labels={"a b": "x"})),
         "pod.labels",
-        "not a legal key",
+        "is not a valid key",
         "'a b'",
         "'example.com/name'",
     )
     for key in ("", "/a", "a/", "Example.com/a", "a/b/c", "x" * 64, 5):
         yield wrong(
-            f"the key {key!r}", pytorch(pod=Pod(labels={key: "x"})), "pod.labels", "not a legal key"
+            f"the key {key!r}",
+            pytorch(pod=Pod(labels={key: "x"})),
+            "pod.labels",
+            "is not a valid key",
         )
     yield wrong(
         "an illegal label",
         pytorch(pod=Pod(labels={"a": "b c"})),
         "pod.labels['a']",
-        "not a legal label value",
+        "is not a valid label value",
         "'b c'",
-        "At most 63",
+        "Use at most 63",
     )
     yield wrong(
-        "a long label", pytorch(pod=Pod(labels={"a": "x" * 64})), "pod.labels['a']", "At most 63"
+        "a long label",
+        pytorch(pod=Pod(labels={"a": "x" * 64})),
+        "pod.labels['a']",
+        "Use at most 63",
     )
     yield wrong(
         "a number for a label", pytorch(pod=Pod(labels={"a": 1})), "pod.labels['a']", "got 1"
@@ -845,24 +926,39 @@ def labels() -> Rows:
         "an illegal key of an annotation",
         pytorch(pod=Pod(annotations={"a:b": "c"})),
         "pod.annotations",
-        "not a legal key",
+        "is not a valid key",
         "'a:b'",
     )
     yield wrong(
         "a queue label on pods",
         pytorch(pod=Pod(labels={"kueue.x-k8s.io/queue-name": "q"})),
         "pod.labels['kueue.x-k8s.io/queue-name']",
-        "must not be on pods",
+        "must not be set on pods",
         "queue_name",
     )
     yield wrong(
         "an illegal queue",
         pytorch(queue_name="team a"),
         "queue_name",
-        "not a legal label value",
+        "is not a valid label value",
         "'team a'",
     )
     yield wrong("an empty queue", pytorch(queue_name=""), "queue_name", "must not be empty")
+    yield wrong(
+        "an illegal priority class",
+        pytorch(queue_name="q", queue_priority="very high"),
+        "queue_priority",
+        "is not a valid label value",
+        "'very high'",
+    )
+    yield wrong(
+        "a queue for a kind that Kueue does not know",
+        mpi(queue_name="q", version="v1"),
+        "queue_name",
+        "has no effect: Kueue does not queue MPIJobs of kubeflow.org/v1",
+        "'q'",
+        "Omit it",
+    )
 
 
 def shared_memory() -> Rows:
@@ -871,7 +967,7 @@ def shared_memory() -> Rows:
         volume_mounts=[{"name": "shm", "mountPath": "/dev/shm/"}],
         shared_memory=True,
     )
-    clash = ("/dev/shm is mounted already", "Remove that mount")
+    clash = ("/dev/shm is already mounted", "Remove that mount")
     yield wrong("shared memory twice", pytorch(pod=at_shm), "pod.shared_memory", *clash)
     yield wrong(
         "shared memory twice in a role",
@@ -891,7 +987,7 @@ def shared_memory() -> Rows:
         "an unreadable size",
         pytorch(pod=Pod(shared_memory="2 GB")),
         "pod.shared_memory",
-        "not an amount",
+        "not a valid quantity",
         "'2 GB'",
     )
     yield wrong(
@@ -930,7 +1026,7 @@ def patches() -> Rows:
         "a patch of a container without its name",
         patched({"spec": {"containers": [{"workingDir": "/app"}]}}),
         "pod.patch.spec.containers[0].name",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "a patch beside the spec",
@@ -959,7 +1055,7 @@ def patches() -> Rows:
         "a patch with a wrong label",
         pytorch(worker=Replica(pod=Pod(patch={"metadata": {"labels": {"a": "b c"}}}))),
         "worker.pod.patch.metadata.labels['a']",
-        "not a legal label value",
+        "is not a valid label value",
         "'b c'",
     )
     yield wrong(
@@ -970,7 +1066,7 @@ def patches() -> Rows:
         "got 0",
     )
     yield wrong(
-        "a patch that takes the spec", patched({"spec": None}), "pod.patch.spec", "must be given"
+        "a patch that takes the spec", patched({"spec": None}), "pod.patch.spec", "is required"
     )
     yield wrong(
         "a patch that takes the spec of a single node",
@@ -979,7 +1075,7 @@ def patches() -> Rows:
             worker=Replica(restart_policy="Never", pod=Pod(patch={"spec": None})),
         ),
         "worker.pod.patch.spec",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "a patch that takes the containers",
@@ -991,13 +1087,13 @@ def patches() -> Rows:
         "a patch that takes the image",
         patched({"spec": {"containers": [{"name": "pytorch", "image": None}]}}),
         "image",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "a patch with an illegal name of a volume",
         patched({"spec": {"volumes": [{"name": "Data"}]}}),
         "pod.patch.spec.volumes[0].name",
-        "not a legal name",
+        "is not a valid name",
         "'Data'",
     )
 
@@ -1021,24 +1117,24 @@ def policies() -> Rows:
         "a negative ttl",
         given(ttl=timedelta(seconds=-1)),
         "run_policy.ttl",
-        "must be a timedelta of at least 0 s",
+        "must be a timedelta from 0 s",
     )
     yield wrong(
         "half a second", given(ttl=timedelta(seconds=0.5)), "run_policy.ttl", "whole seconds"
     )
-    yield wrong("an endless ttl", given(ttl=timedelta.max), "run_policy.ttl", "68 years at most")
+    yield wrong("an endless ttl", given(ttl=timedelta.max), "run_policy.ttl", "to 68 years")
     yield wrong(
         "no time at all",
         given(active_deadline=timedelta(0)),
         "run_policy.active_deadline",
-        "at least 1 s",
+        "from 1 s",
     )
     yield wrong("an uncertain flag", given(suspend="later"), "run_policy.suspend", "True or False")
     yield wrong(
         "an unknown manager",
         given(managed_by="me"),
         "run_policy.managed_by",
-        "not a known value",
+        "is not a known value",
         "'me'",
         "kubeflow.org/training-operator",
     )
@@ -1052,7 +1148,7 @@ def policies() -> Rows:
         "a limit that does nothing",
         pytorch(worker=Replica(restart_policy="Never"), run_policy=RunPolicy(backoff_limit=2)),
         "run_policy.backoff_limit",
-        "does nothing",
+        "has no effect",
         "of Worker is Never",
         "got 2",
         "OnFailure",
@@ -1069,7 +1165,7 @@ def policies() -> Rows:
         mpi(launcher=Replica(restart_policy="Always"), worker=Replica()),
         "launcher.restart_policy",
         "'Always'",
-        "Known are Never, OnFailure.",
+        "Use one of Never, OnFailure.",
     )
     yield wrong(
         "a flag for a restart policy",
@@ -1082,7 +1178,7 @@ def policies() -> Rows:
         "an empty scheduling policy",
         given(scheduling=SchedulingPolicy()),
         "run_policy.scheduling",
-        "says nothing",
+        "is empty",
     )
     yield wrong(
         "negative members",
@@ -1094,7 +1190,7 @@ def policies() -> Rows:
         "an unreadable amount",
         given(scheduling=SchedulingPolicy(min_resources={"cpu": "2x"})),
         "run_policy.scheduling.min_resources.cpu",
-        "not an amount",
+        "not a valid quantity",
         "'2x'",
     )
     yield wrong(
@@ -1129,14 +1225,14 @@ def other_kinds() -> Rows:
         "implementation",
         "MPIJob v1 has no such setting",
         "'Intel'",
-        "Leave it out",
+        "Omit it",
     )
     yield wrong("an unknown version", mpi(version="v2"), "version", "'v2'", "v2beta1, v1")
     yield wrong(
         "no program for horovodrun",
         (HorovodJob, {"image": "i", "workers": 1}),
         "command",
-        "must be given",
+        "is required",
         "horovodrun",
         "command=['python', 'train.py']",
     )
@@ -1192,9 +1288,7 @@ def train_jobs() -> Rows:
         "'Runtime'",
         "ClusterTrainingRuntime, TrainingRuntime",
     )
-    yield wrong(
-        "an empty initializer", train(initializer=Initializer()), "initializer", "says nothing"
-    )
+    yield wrong("an empty initializer", train(initializer=Initializer()), "initializer", "is empty")
     yield wrong(
         "not a URI",
         train(initializer=Initializer(model=Source("model"))),
@@ -1220,9 +1314,9 @@ def train_jobs() -> Rows:
             f"the reserved {name}",
             train(env={"A": "b", name: SECRET}),
             "env[1].name",
-            "TrainJob sets this itself",
+            "TrainJob sets this variable itself",
             repr(name),
-            "Leave it out",
+            "Omit it",
         )
     lacks = {
         "clean_pods": "Running",
@@ -1238,7 +1332,7 @@ def train_jobs() -> Rows:
             "TrainJob has no such setting",
             "active_deadline, suspend, managed_by",
         )
-    of_the_runtime = ("cannot change this of its runtime", "Put it into a TrainingRuntime")
+    of_the_runtime = ("cannot change this field of its runtime", "Set it in a TrainingRuntime")
     for field, value in {
         "init_containers": [container("a")],
         "sidecars": [container("a")],
@@ -1290,27 +1384,27 @@ def train_jobs() -> Rows:
             )
         ),
         "pod.volume_mounts[1].mountPath",
-        "is there twice",
+        "is duplicated",
         "'/d'",
     )
     yield wrong(
         "a mount of no volume",
         train(pod=Pod(volume_mounts=[{"mountPath": "/d"}])),
         "pod.volume_mounts[0].name",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "two volumes of one name",
         train(pod=Pod(volumes=[{"name": "a"}, {"name": "a"}])),
         "pod.volumes[1].name",
-        "is there twice",
+        "is duplicated",
         "'a'",
     )
     yield wrong(
         "a patch without a manager",
         train(runtime_patches=[{}]),
         "runtime_patches[0].manager",
-        "must be given",
+        "is required",
     )
     yield wrong(
         "a patch in our name",
@@ -1323,7 +1417,7 @@ def train_jobs() -> Rows:
         "two patches of one manager",
         train(runtime_patches=[runtime_patch({})] * 2),
         "runtime_patches[1].manager",
-        "is there twice",
+        "is duplicated",
         "'example.com/team'",
     )
     yield wrong(
@@ -1335,4 +1429,87 @@ def train_jobs() -> Rows:
     )
     yield wrong(
         "one patch", train(runtime_patches=runtime_patch({})), "runtime_patches", "must be a list"
+    )
+
+
+def code() -> Rows:
+    function = Function("train", "kftrain_dag", "def train(): pass\n", "dag.py")
+    image = {"image": "i", "workers": 1}
+    needs = ("is required together with code", "For example: command=['python', 'train.py']")
+    yield wrong("no command", (PyTorchJob, {**image, "code": Code()}), "command", *needs)
+    yield wrong(
+        "no command, TrainJob",
+        (TrainJob, {"runtime": "torch", "code": Code()}),
+        "command",
+        *needs,
+    )
+    yield wrong(
+        "fatal of a command",
+        (PyTorchJob, {**image, "command": ["a"], "code": Code(fatal=["ValueError"])}),
+        "code.fatal",
+        "is only for functions",
+    )
+    yield wrong(
+        "no exception",
+        (PyTorchJob, {**image, "function": function, "code": Code(fatal=["a b"])}),
+        "code.fatal[0]",
+        "must be the name of an exception",
+        "'a b'",
+    )
+    beside = "cannot be combined with a function"
+    yield wrong(
+        "function and command",
+        (PyTorchJob, {**image, "command": ["a"], "function": function}),
+        "command",
+        beside,
+    )
+    yield wrong(
+        "function and arguments of a replica",
+        (PyTorchJob, {"image": "i", "worker": Replica(args=["a"]), "function": function}),
+        "worker.args",
+        beside,
+    )
+    yield wrong(
+        "function and a clean-up of elastic pods",
+        (
+            PyTorchJob,
+            {
+                "image": "i",
+                "elastic": Elastic(nodes=2),
+                "function": function,
+                "run_policy": RunPolicy(clean_pods="All"),
+            },
+        ),
+        "run_policy.clean_pods",
+        "may delete the pod of rank 0",
+    )
+    yield wrong(
+        "mpirun of Horovod",
+        (HorovodJob, {**image, "command": ["a"], "mpirun": Mpirun()}),
+        "mpirun",
+        "horovodrun starts the ranks",
+    )
+    yield wrong(
+        "no ranks",
+        (MPIJob, {**image, "command": ["a"], "mpirun": Mpirun(processes=0)}),
+        "mpirun.processes",
+        "at least 1",
+    )
+    yield wrong(
+        "mpirun of nothing",
+        (MPIJob, {**image, "mpirun": Mpirun()}),
+        "command",
+        "mpirun has to know",
+    )
+    yield wrong(
+        "mpirun of nothing in a TrainJob",
+        (TrainJob, {"runtime": "deepspeed-distributed", "mpirun": Mpirun()}),
+        "command",
+        "mpirun has to know",
+    )
+    yield wrong(
+        "options of mpirun in a TrainJob",
+        (TrainJob, {"runtime": "r", "command": ["a"], "mpirun": Mpirun(options="-v")}),
+        "mpirun.options",
+        "list",
     )

@@ -1,4 +1,4 @@
-"""Short ways to what a test looks at within a manifest."""
+"""Shortcuts to parts of a manifest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Specs that use as much as they can, each as its type and the arguments an author would give.
+"""Specs that use as many fields as possible, each as its type and arguments.
 
-Every call makes new objects, so that a test may compare them before and after.
+Every call creates new objects, so that a test may compare them before and after.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_kftrain import (
+    Container,
     Elastic,
     FromConfigMap,
     FromField,
@@ -17,6 +18,7 @@ from airflow_kftrain import (
     HorovodJob,
     Initializer,
     MPIJob,
+    Mpirun,
     Placement,
     Pod,
     PyTorchJob,
@@ -50,6 +52,7 @@ def rich_specs() -> dict[str, Given]:
                     container_resources={"requests": {"cpu": "1"}, "limits": {"cpu": 2}},
                     restart_policy="OnFailure",
                     pod=Pod(shared_memory=False, service_account="master"),
+                    container=Container(working_dir="/master"),
                 ),
                 "worker": Replica(
                     count=3,
@@ -126,7 +129,7 @@ def rich_specs() -> dict[str, Given]:
                 "version": "v2beta1",
             },
         ),
-        "mpi v1": (MPIJob, {**_whole_job(), "workers": 2, "version": "v1"}),
+        "mpi v1": (MPIJob, {**_without_queue(), "workers": 2, "version": "v1"}),
         "horovod": (
             HorovodJob,
             {
@@ -148,12 +151,13 @@ def rich_specs() -> dict[str, Given]:
         "train": (
             TrainJob,
             {
-                **_whole_job(),
+                **_without_queue(),
                 "run_policy": RunPolicy(
                     active_deadline=timedelta(hours=3),
                     suspend=True,
                     managed_by="trainer.kubeflow.org/trainjob-controller",
                 ),
+                "container": Container(security_context={"runAsUser": 1000}),
                 "pod": Pod(
                     volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
                     volume_mounts=[{"name": "data", "mountPath": "/data"}],
@@ -171,6 +175,7 @@ def rich_specs() -> dict[str, Given]:
                     patch={"spec": {"terminationGracePeriodSeconds": 60}},
                 ),
                 "runtime": Runtime("torch-distributed", kind="TrainingRuntime"),
+                "mpirun": Mpirun(processes=4, options=["-v"]),
                 "num_nodes": 2,
                 "num_proc_per_node": 8,
                 "initializer": Initializer(
@@ -214,6 +219,10 @@ def rich_specs() -> dict[str, Given]:
     }
 
 
+def _without_queue() -> dict[str, Any]:
+    return {name: value for name, value in _whole_job().items() if name != "queue_name"}
+
+
 def _whole_job() -> dict[str, Any]:
     return {
         "image": "registry/train:1.4",
@@ -234,7 +243,15 @@ def _whole_job() -> dict[str, Any]:
             ephemeral_storage="10Gi",
             extended={"rdma/hca": 1},
         ),
+        "container": Container(
+            env_from=[{"secretRef": {"name": "wandb", "optional": True}}],
+            image_pull_policy="IfNotPresent",
+            security_context={"runAsUser": 1000},
+            ports=[{"containerPort": 6006}],
+            liveness_probe={"exec": {"command": ["true"]}},
+        ),
         "queue_name": "team-a",
+        "queue_priority": "urgent",
         "run_policy": RunPolicy(
             clean_pods="Running",
             ttl=timedelta(days=2),

@@ -1,6 +1,7 @@
-"""Fields of a manifest in the words of the spec that it was built from.
+"""The author's names of fields of a manifest.
 
-What an author really gets to read is in test_bad_input.py; here is what no rule complains of today.
+test_bad_input.py tests the errors that an author gets; this module has the fields that no rule
+rejects.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kftrain import Elastic, Pod, PyTorchJob, Replica, RunPolicy, TrainJob
+from airflow_kftrain import Container, Elastic, Pod, PyTorchJob, Replica, RunPolicy, TrainJob
 from airflow_kftrain.kinds import BATCH_JOB, PYTORCH_JOB, TRAIN_JOB
 from airflow_kftrain.manifests.author_fields import author_field
 
@@ -41,6 +42,11 @@ OWN = (
             "spec.runPolicy.suspend",
             "run_policy.suspend",
         ),
+        (
+            PyTorchJob(worker=Replica(container=Container(ports=[]))),
+            f"{MAIN}.ports[0].name",
+            "worker.container.ports[0].name",
+        ),
         (PyTorchJob(workers=1), "spec.nprocPerNode", "spec.nprocPerNode"),
         (PyTorchJob(workers=1), "metadata.labels['a']", "metadata.labels['a']"),
     ],
@@ -70,9 +76,14 @@ def test_a_field_of_a_single_node(field: str, written: str) -> None:
         ("spec.trainer.resourcesPerNode.limits", "container_resources.limits"),
         (f"{OWN}.spec.volumes[0]", "pod.volumes[0]"),
         (f"{OWN}.metadata.labels['a']", "pod.labels['a']"),
+        (f"{OWN}.spec.containers[0].securityContext.a", "container.security_context.a"),
         ("spec.runtimeRef.name", "spec.runtimeRef.name"),
     ],
 )
 def test_a_field_of_a_train_job(field: str, written: str) -> None:
-    job = TrainJob(runtime="torch", pod=Pod(volumes=[], labels={"a": "b"}))
+    job = TrainJob(
+        runtime="torch",
+        pod=Pod(volumes=[], labels={"a": "b"}),
+        container=Container(security_context={}),
+    )
     assert author_field(TRAIN_JOB, job, field) == written

@@ -1,5 +1,4 @@
-"""The defaults: what a job gets where its author says nothing, so that it neither leaks nor
-hangs."""
+"""The defaults for everything that the author omits: with them a job neither leaks nor hangs."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def test_a_restart_policy_of_the_author_stays() -> None:
         (PyTorchJob(**PYTORCH, run_policy=RunPolicy(backoff_limit=0)), 0),
         (TFJob(**TF), None),
         (MPIJob(**MPI, version="v1"), None),
-        # Left out, mpi-operator tries six times more.
+        # Without a limit mpi-operator tries six times more.
         (MPIJob(**MPI), 0),
         (MPIJob(**MPI, run_policy=RunPolicy(backoff_limit=4)), 4),
         (RAW_JOBS["MPIJob v2beta1"], 0),
@@ -142,7 +141,7 @@ def test_the_second_place_of_mpi_v1_for_a_clean_up_counts_where_it_is_the_only_o
     ("spec", "ttl"),
     [
         *((job, DAY) for name, job in RAW_JOBS.items() if name != "MPIJob v2beta1"),
-        # There a TTL removes the launcher only.
+        # There a TTL deletes only the launcher.
         (RAW_JOBS["MPIJob v2beta1"], None),
         (PyTorchJob(**PYTORCH, run_policy=RunPolicy(ttl=timedelta(0))), 0),
         (PyTorchJob(**PYTORCH, run_policy=RunPolicy(ttl=timedelta(hours=1))), 3600),

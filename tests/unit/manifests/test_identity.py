@@ -1,4 +1,5 @@
-"""Whose job it is: the identity, the digest, and all that is written on a job and its pods."""
+"""The owner of a job: the identity, the digest, and everything that is written on a job and its
+pods."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ OWNER = Owner(
 LEGAL_LABEL = re.compile(r"(?:[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?")
 settle = settings(deadline=None, max_examples=60)
 
-# Two texts side by side: whatever separates them may also be in them.
+# Two texts next to each other: any separator may also occur in them.
 awkward = st.text('ab,"/\\|-_.[] ', max_size=6)
 
 
@@ -106,11 +107,23 @@ def test_text_cannot_cross_from_one_part_into_the_next() -> None:
     )
 
 
+def test_without_a_region_the_identity_stays_what_it_was() -> None:
+    """Jobs in the cluster outlive an upgrade of this package, and of Airflow."""
+    assert OWNER.identity == "3589c0f783a320676440ca91aa161919"
+    assert OWNER._replace(map_index=3).identity == "6385081e3ec3cd11491c5c7dc97398b2"
+
+
+def test_iterations_of_a_task_loop_differ_by_their_region_alone() -> None:
+    first = OWNER._replace(region_id="0199b4a0-00aa", region_index=0)
+    others = [OWNER, first._replace(region_index=1), first._replace(region_id="0199b4a0-00bb")]
+    assert len({first.identity, *(other.identity for other in others)}) == 4
+
+
 # The digest
 
 
 def shuffled(value: Any) -> Any:
-    """The same, with the keys of every mapping the other way round."""
+    """The same, with the keys of every mapping in reverse order."""
     if isinstance(value, dict):
         return {key: shuffled(value[key]) for key in reversed(list(value))}
     if isinstance(value, list):
@@ -199,6 +212,13 @@ def test_the_resource_says_whose_it_is() -> None:
         "airflow-kftrain/digest": metadata["annotations"]["airflow-kftrain/digest"],
     }
     assert re.fullmatch(r"nightly-train-3-[0-9a-f]{10}", metadata["name"])
+
+
+def test_an_iteration_of_a_task_loop_says_which_it_is() -> None:
+    owner = OWNER._replace(region_id="0199b4a0-00aa", region_index=2)
+    metadata = owned(pytorch(), owner)["metadata"]
+    assert metadata["annotations"]["airflow-kftrain/region-id"] == "0199b4a0-00aa"
+    assert metadata["annotations"]["airflow-kftrain/region-index"] == "2"
 
 
 def test_a_task_that_is_not_mapped_has_no_label_of_a_map_index() -> None:
@@ -290,6 +310,7 @@ def test_every_container_knows_the_run_and_the_attempt() -> None:
             "KFTRAIN_RUN_ID": OWNER.identity,
             "KFTRAIN_ATTEMPT": "2",
             "KFTRAIN_RESULT_FILE": "/dev/termination-log",
+            "PYTHONUNBUFFERED": "1",
         }
 
 
@@ -335,8 +356,12 @@ def test_a_train_jobs_pods_are_marked_through_a_patch_of_its_runtime() -> None:
     assert variables(manifest["spec"]["trainer"])["KFTRAIN_RUN_ID"] == OWNER.identity
 
 
-@pytest.mark.parametrize("jobs", [[], [{"name": "launcher"}]])
-def test_a_patch_of_ours_in_a_manifest_is_completed_for_the_node(jobs: list[Any]) -> None:
+@pytest.mark.parametrize("others", [[], ["dataset-initializer"], ["launcher"]])
+def test_a_patch_of_ours_in_a_manifest_is_completed_for_the_trainers_pods(
+    others: list[str],
+) -> None:
+    """Under a runtime with MPI these are the launcher's, too."""
+    jobs: list[Any] = [{"name": name} for name in others]
     ours = {
         "manager": "airflow-kftrain/provider",
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
@@ -344,10 +369,14 @@ def test_a_patch_of_ours_in_a_manifest_is_completed_for_the_node(jobs: list[Any]
     spec = {"runtimeRef": {"name": "torch"}, "runtimePatches": [ours]}
     raw = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
     (patch,) = owned(RawManifest(raw))["spec"]["runtimePatches"]
-    *others, node = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    assert others == jobs
-    assert node["name"] == "node"
-    assert node["template"]["spec"]["template"]["metadata"]["labels"]["dag_id"] == "nightly"
+    jobs = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert [job["name"] for job in jobs] == [*others, "node"]
+    marked = [job for job in jobs if "template" in job]
+    assert [job["name"] for job in marked] == [name for name in others if "-" not in name] + [
+        "node"
+    ]
+    for job in marked:
+        assert job["template"]["spec"]["template"]["metadata"]["labels"]["dag_id"] == "nightly"
 
 
 # The rendezvous of an elastic job

@@ -1,4 +1,4 @@
-"""What authors keep in files."""
+"""Files of authors."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_a_manifest_may_be_the_path_of_a_file(ending: str, tmp_path: Path) -> No
     [
         (lambda path: None, "cannot be read: No such file or directory"),
         (lambda path: path.mkdir(), "cannot be read: Is a directory"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "is not the path of a text in UTF-8"),
-        (lambda path: path.write_text("[1, 2]"), "must hold a mapping, and holds a list"),
-        (lambda path: path.write_text(""), "must hold one mapping, and holds 0 documents"),
-        (lambda path: path.write_text("a: 1\n---\nb: 2\n"), "and holds 2 documents"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "is not the path of a UTF-8 text file"),
+        (lambda path: path.write_text("[1, 2]"), "must contain a mapping, but contains a list"),
+        (lambda path: path.write_text(""), "must contain one mapping, but contains 0 documents"),
+        (lambda path: path.write_text("a: 1\n---\nb: 2\n"), "but contains 2 documents"),
         (lambda path: path.write_text("a: [hunter2\n"), "is not YAML in line"),
         (lambda path: path.write_text("a: !secret hunter2\n"), "is not YAML in line 1"),
         (lambda path: path.write_text("a: \x01hunter2\n"), "is not YAML"),
@@ -131,7 +131,7 @@ def test_a_sidecar_is_told_apart_from_a_container_of_the_file(tmp_path: Path) ->
     assert caught.value.field == "pod.sidecars[1].name"
 
 
-# At parse no file is read: it is on the worker, and may be a template itself.
+# No file is read when a DAG file is parsed: it is on the worker, and its path may be a template.
 
 
 def test_a_file_is_not_read_at_parse() -> None:
@@ -190,13 +190,13 @@ def test_text_that_cannot_be_encoded_is_refused() -> None:
 
 def test_aliases_that_unfold_without_end_are_refused() -> None:
     lines = ["a0: &a0 [1, 1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
-    with pytest.raises(InvalidSpec, match="unfolds"):
+    with pytest.raises(InvalidSpec, match="expands"):
         build_manifest(RawManifest("\n".join(lines)))
 
 
 def test_a_key_that_is_there_twice_is_refused() -> None:
     text = "kind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n    Master: {}\n    Master: {}\n"
-    with pytest.raises(InvalidSpec, match="a key twice, in line 5, got 'Master'"):
+    with pytest.raises(InvalidSpec, match="a duplicate key, in line 5, got 'Master'"):
         build_manifest(RawManifest(text))
 
 

@@ -1,4 +1,4 @@
-"""MPIJob for either operator that serves it, and HorovodJob."""
+"""MPIJob for both operators that serve it, and HorovodJob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and label values: legal, stable, and never the same for two."""
+"""Names and label values: valid, stable, and different for different inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging one piece of a pod into another."""
+"""Merging parts of a pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ settle = settings(deadline=None, max_examples=80)
 
 
 def named(key: str, more: dict[str, Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """A list of things that have a name of their own, each name once."""
+    """A list of items with names, each name once."""
     item = st.fixed_dictionaries({key: names}, optional=more)
     return st.lists(item, max_size=3, unique_by=lambda thing: thing[key])
 

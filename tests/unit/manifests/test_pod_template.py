@@ -1,4 +1,5 @@
-"""The pods of a role: the template file, then the job's fields, the replica's, and the patch."""
+"""The pods of a role: the template file, then the fields of the job, of the replica, and the
+patch."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_kftrain import (
+    Elastic,
     FromSecret,
     MPIJob,
     Placement,
@@ -109,7 +111,7 @@ def test_a_replica_may_have_no_resources_at_all() -> None:
 
 @pytest.fixture
 def template(tmp_path: Any) -> str:
-    """A pod as KubernetesPodOperator's users have it, with the container "base"."""
+    """A pod as users of KubernetesPodOperator have it, with the container "base"."""
     path = tmp_path / "pod.yaml"
     path.write_text(
         """
@@ -152,6 +154,39 @@ def test_the_template_file_is_the_base_of_every_pod(template: str) -> None:
         assert spec["containers"][0]["workingDir"] == "/app"
         assert spec["serviceAccountName"] == "file"
         assert groups(manifest)[role]["template"]["metadata"]["labels"]["from"] == "file"
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_labels_and_annotations_of_the_file_reach_the_job_as_those_of_the_pod_do(
+    nodes: int, tmp_path: Any
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        "metadata:\n"
+        "  labels: {kueue.x-k8s.io/priority-class: high, team: file}\n"
+        "  annotations: {example.com/cost: low}\n"
+    )
+    described = PyTorchJob(
+        image="i",
+        command=["a"],
+        elastic=Elastic(nodes=nodes),
+        pod=Pod(template_file=str(path), labels={"team": "mine"}),
+        queue_name="gpu",
+    )
+    metadata = build_manifest(described)["metadata"]
+    assert metadata["labels"] == {
+        "kueue.x-k8s.io/priority-class": "high",
+        "team": "mine",
+        "kueue.x-k8s.io/queue-name": "gpu",
+    }
+    assert metadata["annotations"] == {"example.com/cost": "low"}
+
+
+def test_labels_of_the_file_of_a_replica_do_not_reach_the_job(tmp_path: Any) -> None:
+    path = tmp_path / "worker.yaml"
+    path.write_text("metadata: {labels: {from: worker}}\n")
+    described = PyTorchJob(image="i", worker=Replica(pod=Pod(template_file=str(path))))
+    assert build_manifest(described)["metadata"] == {}
 
 
 def test_a_pods_own_name_and_restart_policy_do_not_come_with_the_file(template: str) -> None:

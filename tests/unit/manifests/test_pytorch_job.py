@@ -1,4 +1,4 @@
-"""PyTorchJob: the group under torchrun, and the single node that needs no operator."""
+"""PyTorchJob: the elastic group under torchrun, and the single node that needs no operator."""
 
 from __future__ import annotations
 

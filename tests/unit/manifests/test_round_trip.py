@@ -1,4 +1,5 @@
-"""Building is a function of the spec: the same again and again, and nothing else changes."""
+"""Building a manifest is a pure function of the spec: it always gives the same result, and changes
+nothing else."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_a_manifest_shares_nothing_with_the_spec_it_came_from(job: Given, owner:
 
 
 def spoil(value: Any) -> None:
-    """Change all there is within a manifest."""
+    """Changes everything in a manifest."""
     if isinstance(value, dict):
         for item in value.values():
             spoil(item)

@@ -1,4 +1,4 @@
-"""Rules of single kinds that the operators have, or that keep a job from hanging."""
+"""Rules of single kinds: those of the operators, and those that keep a job from hanging."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_the_order_of_the_rendezvous_settings_makes_no_other_job() -> None:
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_an_error_says_the_same_in_another_process(again: Any) -> None:
     for error in (
-        InvalidSpec("image", "must be given"),
+        InvalidSpec("image", "is required"),
         InvalidSpec("a", "b", value=1, advice="c"),
     ):
         assert str(again(error)) == str(error)

@@ -1,4 +1,5 @@
-"""TrainJob: settings for the trainer, and a patch of the runtime for what concerns its pods."""
+"""TrainJob: settings for the trainer, and a patch of the runtime for everything else about its
+pods."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_kftrain import (
+    Code,
+    Container,
     Initializer,
+    InvalidSpec,
+    Mpirun,
+    Owner,
     Placement,
     Pod,
     Resources,
@@ -18,6 +24,9 @@ from airflow_kftrain import (
     TrainJob,
     build_manifest,
 )
+from airflow_kftrain.manifests import check_given
+
+OWNER = Owner("here", "dag", "task", "run", "id")
 
 
 def train(**given: Any) -> dict[str, Any]:
@@ -166,7 +175,51 @@ def test_patches_of_the_author_stay_before_ours() -> None:
     }
 
 
-def test_the_queue_is_on_the_resource_only() -> None:
-    manifest = build_manifest(TrainJob(runtime="torch", queue_name="team-a"))
-    assert manifest["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-a"}
-    assert "labels" not in pod_patch(manifest["spec"])["metadata"]
+def test_a_queued_job_has_no_runtime_patches_since_kueue_would_drop_them() -> None:
+    job = TrainJob(runtime="torch", queue_name="team-a", image="img")
+    manifest = build_manifest(job, owner=OWNER, grace=10)
+    assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert "runtimePatches" not in manifest["spec"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"pod": Pod(labels={"team": "a"})},
+        {"container": Container(security_context={"runAsUser": 1000})},
+        {"command": ["a"], "mpirun": Mpirun()},
+        {"command": ["a"], "code": Code(files=["train.py"])},
+        {"runtime_patches": [{"manager": "example.com/team", "trainingRuntimeSpec": {}}]},
+    ],
+    ids=lambda given: list(given)[-1],
+)
+def test_what_needs_a_runtime_patch_is_refused_for_a_queued_job(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        check_given(TrainJob, {"runtime": "torch", "queue_name": "team-a", **given})
+    assert caught.value.field == "queue_name"
+    assert "Kueue drops them, and the job would not start" in str(caught.value)
+
+
+def test_mpirun_starts_the_command_on_all_nodes_and_the_launcher_is_patched_like_them() -> None:
+    spec = train(
+        command=["python", "train.py"],
+        args=["--fast"],
+        env={"DATA": "/data"},
+        mpirun=Mpirun(options=["-v"]),
+        pod=Pod(labels={"team": "vision"}),
+    )
+    words = spec["trainer"]["command"]
+    # Without a number there are as many ranks as the runtime's hosts have slots.
+    assert words[:2] == ["mpirun", "--allow-run-as-root"]
+    assert words[-6:] == ["DATA", "-x", "PYTHONUNBUFFERED=1", "-v", "python", "train.py"]
+    assert spec["trainer"]["args"] == ["--fast"]
+    (patch,) = spec["runtimePatches"]
+    jobs = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert [job["name"] for job in jobs] == ["node", "launcher"]
+    assert jobs[0]["template"] == jobs[1]["template"]
+    assert jobs[0]["template"]["spec"]["template"]["metadata"]["labels"] == {"team": "vision"}
+
+
+def test_the_number_of_ranks_may_be_said() -> None:
+    spec = train(command=["a"], mpirun=Mpirun(processes=3))
+    assert spec["trainer"]["command"][:3] == ["mpirun", "-np", "3"]

@@ -1,4 +1,4 @@
-"""Pods as the API server sends them, and states as the reader makes them of them."""
+"""Pods as the API server sends them, and the states that are read from them."""
 
 from __future__ import annotations
 

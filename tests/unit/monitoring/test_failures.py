@@ -1,4 +1,4 @@
-"""Which failure is the cause, and how it is named."""
+"""Which failure is the cause, and how it is described."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_kftrain.monitoring.failures import (
     Fault,
     Weight,
     find_cause,
+    find_disruption,
     find_failures,
 )
 from airflow_kftrain.monitoring.pods import PodState, read_pod
@@ -35,7 +36,7 @@ from tests.unit.nonsense import JSON, spoiled
 
 
 def cause_of(*pods: PodState) -> Failure:
-    """The cause, which has to be the same in whatever order the pods come."""
+    """The cause, which must not depend on the order of the pods."""
     causes = {find_cause(order) for order in itertools.permutations(pods)}
     assert len(causes) == 1
     cause = causes.pop()
@@ -112,7 +113,7 @@ def test_within_one_second_want_of_memory_goes_first() -> None:
         (
             137,
             {"reason": "ContainerStatusUnknown"},
-            "exit code 137, ContainerStatusUnknown (the node lost sight of it)",
+            "exit code 137, ContainerStatusUnknown (the node lost track of it)",
             Fault.SYSTEM,
         ),
         (139, {}, "exit code 139 (SIGSEGV, a crash in native code)", Fault.USER),
@@ -165,8 +166,28 @@ def test_a_pod_that_kubernetes_ended_says_who_is_at_fault(
     assert cause.what.startswith(f"{reason} (")
 
 
+@pytest.mark.parametrize(
+    ("pods", "disrupted"),
+    [
+        ([worker(0, ended(137, 60), reason="Evicted")], True),
+        ([worker(0, ended(143, 60), reason="NodeLost"), worker(1, ended(1, 70))], True),
+        ([worker(0, ended(1, 50)), worker(1, ended(143, 60), reason="Evicted")], False),
+        ([worker(0, ended(137, 60, reason="OOMKilled"))], False),
+        ([worker(0, ended(137, 60))], False),
+        ([worker(0, ended(143, 60), deleted=50)], False),
+        ([worker(0, ended(1, 60), reason="DeadlineExceeded")], False),
+        ([worker(0, running(), phase="Failed", reason="UnexpectedAdmissionError")], False),
+        ([worker(0, running(), phase="Failed", reason="OutOfcpu")], False),
+        ([worker(0, ended(137, 60), reason="Evicted", message="exceeded its memory limit")], False),
+        ([], False),
+    ],
+)
+def test_only_what_the_cluster_has_ended_may_run_again(pods: list[Any], disrupted: bool) -> None:
+    assert (find_disruption(pods) is not None) is disrupted
+
+
 def test_a_preempted_pod_is_the_cause_although_a_sibling_ended_before_it() -> None:
-    """It got its SIGTERM first, and the sibling lost its peer while it still shut down."""
+    """It received its SIGTERM first, and its sibling lost it while it was still shutting down."""
     preempted = worker(
         0, ended(143, 70), conditions=(is_true("DisruptionTarget", 40, "PreemptionByScheduler"),)
     )

@@ -1,4 +1,4 @@
-"""How a pod is read."""
+"""Reading a pod."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def test_a_sidecar_that_runs_is_no_training() -> None:
 
 
 def test_every_trouble_has_its_patience() -> None:
-    assert {"startup", "operator", *get_args(TroubleKind)} == set(Timeouts._fields)
+    others = {"startup", "operator", "silence", "queue"}
+    assert {*others, *get_args(TroubleKind)} == set(Timeouts._fields)
 
 
 @pytest.mark.parametrize(

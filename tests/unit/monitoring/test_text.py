@@ -1,4 +1,4 @@
-"""How the text of others is cut."""
+"""Shortening the texts of others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kftrain.monitoring.text import both_ends, last_lines, listed, one_line, place, sentence
+from airflow_kftrain.monitoring.text import (
+    WIDTH,
+    both_ends,
+    last_lines,
+    listed,
+    one_line,
+    place,
+    sentence,
+    wrapped,
+)
 from tests.unit.nonsense import TEXTS
 
 
@@ -69,10 +78,25 @@ def test_many_names_are_counted(names: list[str], text: str) -> None:
 
 
 def test_a_place_names_what_is_known() -> None:
-    assert place("worker-1", "train-worker-1", "pytorch") == (
-        "worker-1 (pod train-worker-1, container pytorch)"
-    )
-    assert place("some-pod", "some-pod", "") == "some-pod"
+    assert place("worker-1", "pytorch") == "worker-1, container pytorch"
+    assert place("some-pod", "") == "some-pod"
+
+
+def test_lines_of_ours_are_wrapped_and_lines_of_others_are_not() -> None:
+    ours = "  " + "word " * 40
+    first, *rest = wrapped(ours.rstrip()).split("\n")
+    assert first.startswith("  word")
+    assert all(line.startswith("    word") for line in rest)
+    theirs = "    " + "x" * 300
+    assert wrapped(f"short\n{theirs}") == f"short\n{theirs}"
+
+
+@given(st.one_of(st.text(), st.sampled_from(TEXTS)))
+def test_no_line_of_ours_is_long_and_no_word_is_lost(text: str) -> None:
+    line = one_line(text)
+    lines = wrapped(line).split("\n")
+    assert all(len(each) <= WIDTH for each in lines)
+    assert "".join(wrapped(line).split()) == "".join(line.split())
 
 
 def test_a_sentence_ends_once() -> None:

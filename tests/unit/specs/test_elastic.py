@@ -1,4 +1,4 @@
-"""Elastic: how many nodes, said in one of four ways."""
+"""Elastic: the number of nodes, written in one of four ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables: what an author may write, and how two sets of them are joined."""
+"""Environment variables: what an author may write, and how two sets of them are merged."""
 
 from __future__ import annotations
 

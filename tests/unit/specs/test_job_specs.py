@@ -1,4 +1,4 @@
-"""The job specs: the two forms, what they hold, and that they cannot be changed."""
+"""The job specs: the two forms, their values, and that they cannot be changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates and references to other tasks: seen for what they are, and left alone."""
+"""Templates and references to other tasks are recognised and not changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,7 +33,8 @@ def refused(check: Any, value: Any) -> InvalidSpec:
 
 
 def test_the_defaults_are_fine() -> None:
-    assert check_lifecycle("lifecycle", Lifecycle()) == Lifecycle(skip_on_exit_code=())
+    lifecycle = Lifecycle(skip_on_exit_code=(), fail_on_exit_code=())
+    assert check_lifecycle("lifecycle", Lifecycle()) == lifecycle
     assert check_logs("logs", Logs()) == Logs("leader", "off", BYTES_A_MINUTE)
     assert check_links("links", Links()) == Links()
 
@@ -91,7 +93,19 @@ def test_text_from_a_template_is_read() -> None:
         (check_lifecycle, Lifecycle(skip_on_exit_code=256), "given.skip_on_exit_code"),
         (check_lifecycle, Lifecycle(skip_on_exit_code=[5, 0]), "given.skip_on_exit_code"),
         (check_lifecycle, Lifecycle(skip_on_exit_code="many"), "given.skip_on_exit_code"),
+        (check_lifecycle, Lifecycle(fail_on_exit_code=0), "given.fail_on_exit_code"),
+        (check_lifecycle, Lifecycle(system_retries=-1), "given.system_retries"),
+        (check_lifecycle, Lifecycle(system_retries=101), "given.system_retries"),
+        (check_lifecycle, Lifecycle(system_retries=None), "given.system_retries"),  # type: ignore[arg-type]
+        (check_lifecycle, Lifecycle(grace=timedelta(0)), "given.grace"),
+        (check_lifecycle, Lifecycle(grace=timedelta(seconds=0.5)), "given.grace"),
+        (
+            check_lifecycle,
+            Lifecycle(skip_on_exit_code=[3, 4], fail_on_exit_code=4),
+            "given.fail_on_exit_code",
+        ),
         (check_logs, Logs(waiting="some"), "given.waiting"),
+        (check_logs, Logs(progress="much"), "given.progress"),  # type: ignore[arg-type]
         (check_logs, Logs(deferred="on"), "given.deferred"),
         (check_logs, Logs(bytes_a_minute=0), "given.bytes_a_minute"),
         (check_links, Links(dashboard="ftp://x"), "given.dashboard"),
@@ -128,13 +142,15 @@ def test_a_jinja_template_is_checked_once_it_is_rendered() -> None:
     [
         (
             "https://logs/{nod}",
-            "links.dashboard: has a placeholder that nobody fills in, {nod}, got "
-            "'https://logs/{nod}'. There are {namespace}, {job}, {pod}, {container}, {role}, "
-            "{index}, {start}, {finish}, as they are.",
+            "links.dashboard: has an unknown placeholder, {nod}, got "
+            "'https://logs/{nod}'. Use {namespace}, {job}, {pod}, {container}, {role}, "
+            "{index}, {node}, {container_id}, {dag_id}, {task_id}, {run_id}, {map_index}, "
+            "{try_number}, {identity}, {start}, {finish}, {start_time}, {finish_time}, without a "
+            "format.",
         ),
         (
             'https://logs?left={"a":1',
-            "links.dashboard: has braces that make no placeholder, got "
+            "links.dashboard: has braces that are not a placeholder, got "
             "'https://logs?left={\"a\":1'. Write %7B and %7D for braces that are part of the URL.",
         ),
         (
@@ -163,7 +179,7 @@ def test_an_error_says_what_to_write(template: str, text: str) -> None:
     ],
 )
 def test_only_bare_names_are_filled_in(template: str) -> None:
-    assert "nobody fills in" in refused(check_link, template).problem
+    assert "unknown placeholder" in refused(check_link, template).problem
 
 
 @pytest.mark.parametrize("template", [3, ["https://x"], None])

@@ -1,4 +1,4 @@
-"""A replica's pod over the job's."""
+"""Merging the pod of a replica with that of the job."""
 
 from __future__ import annotations
 

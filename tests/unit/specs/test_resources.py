@@ -1,4 +1,4 @@
-"""Resources: requests and limits, said once."""
+"""Resources: requests and limits, written once."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def test_a_dict_is_taken_as_a_container_has_it() -> None:
         "limits": {"memory": "1Gi"},
         "claims": [{"name": "gpu"}],
     }
+
+
+@pytest.mark.parametrize("amount", ["0", "1Mi", "1048576", "1048576000m", LATER])
+def test_no_memory_and_a_mebibyte_can_be_meant(amount: Any) -> None:
+    assert requirements("r", {"limits": {"memory": amount}}) == {"limits": {"memory": amount}}
 
 
 def test_a_device_may_be_limited_without_a_request() -> None:

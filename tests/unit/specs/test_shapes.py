@@ -1,4 +1,4 @@
-"""Shapes: what an object may hold, and the form in which it goes on."""
+"""Shapes: what an object may contain, and what it becomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_kftrain.specs.shapes import SHAPES, check_of, conform, conform_fiel
 
 
 class ModelObject:
-    """What a model object of the Kubernetes client looks like to this package."""
+    """Looks to this package like a model object of the Kubernetes client."""
 
     openapi_types = MappingProxyType({"name": "str", "mount_path": "str", "read_only": "bool"})
     attribute_map = MappingProxyType(
@@ -78,7 +78,7 @@ def test_one_of_some_words_may_be_empty_which_is_the_default() -> None:
     shape = "policy:File|FallbackToLogsOnError"
     assert conform_fields({"policy": ""}, shape, "c") == {"policy": ""}
     assert conform_fields({"policy": "File"}, shape, "c") == {"policy": "File"}
-    with pytest.raises(InvalidSpec, match="Known are File, FallbackToLogsOnError"):
+    with pytest.raises(InvalidSpec, match="Use one of File, FallbackToLogsOnError"):
         conform_fields({"policy": "file"}, shape, "c")
 
 

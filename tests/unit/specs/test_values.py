@@ -1,4 +1,4 @@
-"""Single values: what is taken, and in which form it goes on."""
+"""Single values: what is accepted, and what it becomes."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_legal_label_values_are_taken(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["-a", "a-", "a b", "x" * 64, "ä", "a/b", "a\n"])
 def test_illegal_label_values_are_refused(value: str) -> None:
-    with pytest.raises(InvalidSpec, match="not a legal label value"):
+    with pytest.raises(InvalidSpec, match="is not a valid label value"):
         values.label_value("labels['a']", value)
 
 
@@ -174,7 +174,7 @@ def test_legal_names_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "a.b", "-a", "a-", "x" * 64, None, 5])
 def test_illegal_names_are_refused(name: Any) -> None:
-    with pytest.raises(InvalidSpec, match="not a legal name"):
+    with pytest.raises(InvalidSpec, match="is not a valid name"):
         values.object_name("name", name)
 
 

@@ -1,4 +1,4 @@
-"""What a feed makes of the objects it is told; no call is made."""
+"""What a feed makes of the objects that it receives. Nothing is called."""
 
 import asyncio
 from itertools import product
@@ -10,11 +10,11 @@ from airflow_kftrain.job_state import Phase
 from airflow_kftrain.kinds import JobReference
 from airflow_kftrain.manifests.identity import INSTANCE_LABEL
 from airflow_kftrain.messages import WatchOrder
+from airflow_kftrain.monitoring.failures import LogKey
 from airflow_kftrain.watching import feeds, pods
-from airflow_kftrain.watching.feeds import Feed, FeedKey, Hub, hub_of
+from airflow_kftrain.watching.feeds import Feed, FeedKey, Hub, Subscription, hub_of
 from airflow_kftrain.watching.streams import Problem
-from airflow_kftrain.watching.subscription import Subscription
-from tests.unit.monitoring.samples import at, container, ended
+from tests.unit.monitoring.samples import after, at, container, ended
 from tests.unit.watching.virtual_time import run
 
 KEY = FeedKey("kubeflow.org/v1", "PyTorchJob", "ml", "here")
@@ -22,21 +22,21 @@ KEY = FeedKey("kubeflow.org/v1", "PyTorchJob", "ml", "here")
 
 @pytest.fixture(autouse=True)
 def no_logs(monkeypatch):
-    """Logs are not read, there is no cluster."""
+    """No logs are read, since there is no cluster."""
 
     async def read_tail(*_):
         return "the end"
 
-    monkeypatch.setattr(pods, "read_tail", read_tail)
+    monkeypatch.setattr(feeds, "read_tail", read_tail)
 
 
 def in_a_feed(work):
-    """Runs the coroutine function with a feed that one waits in for job a, and that is not run."""
+    """Runs the coroutine function with a feed that is not running, and with a subscription to job
+    a."""
 
     async def prepared():
         feed = Feed(Hub(None), KEY)
-        one = Subscription(feed, "a", "uid-a")
-        feed.add(one, 60.0)
+        one = Subscription(feed, "a", "uid-a", 60.0)
         await work(feed, one)
 
     run(prepared())
@@ -62,7 +62,7 @@ def pod(name="a-worker-0", of="a", phase="Failed", *statuses):
 
 
 async def is_woken(subscription):
-    """Whether it is, without waiting."""
+    """Whether it is woken, without waiting."""
     woken = subscription._is_due
     subscription._is_due = False
     return woken
@@ -70,27 +70,27 @@ async def is_woken(subscription):
 
 def test_who_waits_is_woken_by_news_of_his_job_only():
     async def work(feed, one):
-        feed.put(job(condition="Running"))
+        feed.jobs.put(job(condition="Running"))
         assert await is_woken(one)
         assert one.state.phase is Phase.RUNNING
-        feed.put(job(version="8", condition="Running"))
+        feed.jobs.put(job(version="8", condition="Running"))
         assert not await is_woken(one)
-        feed.put(job("b", "uid-b"))
+        feed.jobs.put(job("b", "uid-b"))
         assert not await is_woken(one)
-        feed.put(job(version="9", condition="Succeeded"))
+        feed.jobs.put(job(version="9", condition="Succeeded"))
         assert await is_woken(one)
-        feed.put(job(uid="uid-other", version="10", condition="Succeeded"))
+        feed.jobs.put(job(uid="uid-other", version="10", condition="Succeeded"))
         assert await is_woken(one)
 
     in_a_feed(work)
 
 
 def test_versions_may_start_anew():
-    """Those of a cluster that was restored from a backup do."""
+    """For example those of a cluster that was restored from a backup."""
 
     async def work(feed, one):
-        feed.put(job(version="1000", condition="Running"))
-        feed.put(job(version="501", condition="Succeeded"))
+        feed.jobs.put(job(version="1000", condition="Running"))
+        feed.jobs.put(job(version="501", condition="Succeeded"))
         assert one.state.phase is Phase.SUCCEEDED
 
     in_a_feed(work)
@@ -101,8 +101,8 @@ def test_versions_may_start_anew():
 )
 def test_the_last_words_of_a_job_that_is_deleted_count(condition, phase):
     async def work(feed, one):
-        feed.put(job())
-        feed.drop(job(condition=condition))
+        feed.jobs.put(job())
+        feed.jobs.drop(job(condition=condition))
         assert one.state.phase is phase
 
     in_a_feed(work)
@@ -110,8 +110,8 @@ def test_the_last_words_of_a_job_that_is_deleted_count(condition, phase):
 
 def test_a_job_that_is_deleted_on_the_way_is_not_known_any_more():
     async def work(feed, one):
-        feed.put(job(condition="Running"))
-        feed.drop(job(condition="Running"))
+        feed.jobs.put(job(condition="Running"))
+        feed.jobs.drop(job(condition="Running"))
         assert await is_woken(one)
         assert one.state is None
 
@@ -120,11 +120,11 @@ def test_a_job_that_is_deleted_on_the_way_is_not_known_any_more():
 
 def test_a_job_that_a_new_list_does_not_have_is_not_known_any_more():
     async def work(feed, one):
-        feed.put(job())
+        feed.jobs.put(job())
         await is_woken(one)
-        feed.begin()
-        feed.put(job("b", "uid-b"))
-        feed.complete()
+        feed.jobs.begin()
+        feed.jobs.put(job("b", "uid-b"))
+        feed.jobs.complete()
         assert one.state is None
         assert await is_woken(one)
 
@@ -133,9 +133,9 @@ def test_a_job_that_a_new_list_does_not_have_is_not_known_any_more():
 
 def test_another_job_of_that_name_is_not_his():
     async def work(feed, one):
-        feed.put(job(uid="uid-other", condition="Succeeded"))
+        feed.jobs.put(job(uid="uid-other", condition="Succeeded"))
         assert one.state is None
-        feed.drop(job(uid="uid-other", condition="Succeeded"))
+        feed.jobs.drop(job(uid="uid-other", condition="Succeeded"))
         assert one.state is None
 
     in_a_feed(work)
@@ -143,7 +143,7 @@ def test_another_job_of_that_name_is_not_his():
 
 def test_what_nobody_may_look_at_any_more_is_not_known():
     async def work(feed, one):
-        feed.put(job(condition="Running"))
+        feed.jobs.put(job(condition="Running"))
         feed.pods.put(pod(phase="Pending"))
         assert one.state is not None
         assert one.pods
@@ -152,7 +152,7 @@ def test_what_nobody_may_look_at_any_more_is_not_known():
             feed.jobs_stream.problem = feed.pods_stream.problem = problem
             assert (one.state is None) is is_final
             assert (one.pods == []) is is_final
-        feed.drop(job(condition="Succeeded"))
+        feed.jobs.drop(job(condition="Succeeded"))
         assert one.state.phase is Phase.SUCCEEDED
 
     in_a_feed(work)
@@ -161,8 +161,7 @@ def test_what_nobody_may_look_at_any_more_is_not_known():
 def test_pods_in_trouble_are_known_by_their_job_also_before_anybody_waits():
     async def work(feed, one):
         feed.pods.put(pod(of="b", phase="Pending"))
-        later = Subscription(feed, "b", "")
-        feed.add(later, 60.0)
+        later = Subscription(feed, "b", "", 60.0)
         assert [each.name for each in later.pods] == ["a-worker-0"]
         feed.pods.drop(pod(of="b", phase="Pending"))
         assert later.pods == []
@@ -174,10 +173,10 @@ def test_pods_in_trouble_are_known_by_their_job_also_before_anybody_waits():
 
 def test_nothing_is_kept_when_nobody_waits_any_more():
     async def work(feed, one):
-        feed.put(job(condition="Failed"))
+        feed.jobs.put(job(condition="Failed"))
         feed.pods.put(pod("w", "a", "Failed", container(ended(3))))
         feed.remove(one)
-        assert not feed.subscriptions
+        assert not feed.jobs.waiters
         assert feed.pods.of("a") == []
         assert feed.pods.memory_of("a").merged_with([]) == []
 
@@ -185,28 +184,28 @@ def test_nothing_is_kept_when_nobody_waits_any_more():
 
 
 def leave_unseen(feed):
-    feed.begin()
-    feed.complete()
+    feed.jobs.begin()
+    feed.jobs.complete()
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        lambda feed: feed.put(job("b", "uid-b", condition="Failed")),
-        lambda feed: feed.drop(job("b", "uid-b")),
+        lambda feed: feed.jobs.put(job("b", "uid-b", condition="Failed")),
+        lambda feed: feed.jobs.drop(job("b", "uid-b")),
         leave_unseen,
     ],
     ids=["ended", "deleted", "deleted unseen"],
 )
 def test_pods_of_jobs_that_are_over_are_not_kept(end):
     async def work(feed, _):
-        feed.put(job("b", "uid-b"))
+        feed.jobs.put(job("b", "uid-b"))
         feed.pods.put(pod("w", "b", "Failed", container(ended(3))))
         assert [each.name for each in feed.pods.of("b")] == ["w"]
         assert feed.pods.memory_of("b").merged_with([]) == []  # nobody waits for it
         end(feed)
         assert feed.pods.of("b") == []
-        feed.put(job("b", "uid-b", condition="Failed"))
+        feed.jobs.put(job("b", "uid-b", condition="Failed"))
         feed.pods.put(pod("w", "b", "Failed", container(ended(4))))
         assert feed.pods.of("b") == []
 
@@ -229,25 +228,36 @@ def test_pods_that_a_new_list_does_not_have_are_in_no_trouble():
 
 def test_the_most_impatient_says_how_often_is_looked_as_long_as_somebody_waits():
     async def work(feed, one):
-        another = Subscription(feed, "b", "")
-        feed.add(another, 5.0)
+        another = Subscription(feed, "b", "", 5.0)
         assert feed.poll_seconds() == 5
         feed.remove(another)
+        assert feed.poll_seconds() == 60
         feed.remove(one)
         assert feed.poll_seconds() == feeds.LONGEST_POLL
 
     in_a_feed(work)
 
 
+def test_of_several_who_are_equally_impatient_the_last_counts_too():
+    async def work(feed, _):
+        hurried = [Subscription(feed, name, "", 5.0) for name in ("b", "c")]
+        feed.remove(hurried[0])
+        assert feed.poll_seconds() == 5
+        feed.remove(hurried[1])
+        assert feed.poll_seconds() == 60
+
+    in_a_feed(work)
+
+
 def test_a_failed_pod_is_remembered_as_long_as_somebody_waits():
     async def work(feed, one):
-        feed.put(job(condition="Running"))
+        feed.jobs.put(job(condition="Running"))
         feed.pods.put(pod("w", "a", "Failed", container(ended(3))))
         feed.pods.drop(pod("w", "a", "Failed", container(ended(3))))
         assert one.pods == []
         assert [each.name for each in one.memory.merged_with([])] == ["w"]
         await asyncio.sleep(1)
-        assert one.memory.logs == {"w": "the end"}
+        assert one.memory.logs == {LogKey("w", after(0), "pytorch", after(60)): "the end"}
 
     in_a_feed(work)
 
@@ -259,7 +269,7 @@ NONSENSE = (None, 7, "x", [], {}, {"name": None}, {"name": ["a"]}, {"name": "a",
 def test_nonsense_raises_nothing(metadata, rest):
     async def work(feed, _):
         item = {"metadata": metadata, "spec": rest, "status": rest}
-        for sink in (feed, feed.pods):
+        for sink in (feed.jobs, feed.pods):
             sink.begin()
             sink.put(item)
             sink.drop(item)
@@ -277,8 +287,8 @@ def test_nonsense_raises_nothing(metadata, rest):
 )
 def test_jobs_whose_containers_restart_in_place_are_known(policy, restarts):
     async def work(feed, _):
-        feed.put(job(policy=policy))
-        assert feed.entries["a"].restarts is restarts
+        feed.jobs.put(job(policy=policy))
+        assert feed.jobs.entries["a"].restarts is restarts
 
     in_a_feed(work)
 
@@ -324,7 +334,7 @@ def test_orders_of_one_airflow_kind_and_namespace_share_a_feed_and_others_do_not
             assert hub.is_busy
         await asyncio.sleep(feeds.LINGER_SECONDS + 1)
         assert not hub.is_busy
-        assert hub_of(None) is not hub  # it would keep its loop for ever
+        assert hub_of(None) is not hub  # it would keep its loop in memory for ever
 
     run(work())
 
@@ -369,8 +379,8 @@ def test_a_fault_of_ours_does_not_end_the_looks_for_crashes(monkeypatch, caplog)
             raise TypeError("never thought of")
 
         feed.pods._look = look
-        feed.add(Subscription(feed, "a", "uid-a"), 60.0)
-        feed.put(job(condition="Running", policy="OnFailure"))
+        Subscription(feed, "a", "uid-a", 60.0)
+        feed.jobs.put(job(condition="Running", policy="OnFailure"))
         await asyncio.sleep(4 * pods.LOOK_SECONDS)
         assert not feed.task.done()
         assert len(looks) > 2
@@ -378,4 +388,4 @@ def test_a_fault_of_ours_does_not_end_the_looks_for_crashes(monkeypatch, caplog)
         await asyncio.wait([feed.task])
 
     run(work())
-    assert "Crashes are not looked for" in caplog.text
+    assert "Cannot check for crashes" in caplog.text

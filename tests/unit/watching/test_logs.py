@@ -6,7 +6,7 @@ NOON = "2026-11-21T12:00:00"
 
 
 def lines(cursor, *given):
-    return [text for line in given if (text := cursor.new(line)) is not None]
+    return [new.text for line in given if (new := cursor.new(line)) is not None]
 
 
 def test_lines_are_shown_without_their_times():
@@ -39,3 +39,10 @@ def test_the_zone_of_a_node_is_heeded():
     cursor = Cursor()
     lines(cursor, f"{NOON}.1+02:00 a")
     assert cursor.again() == datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=2)))
+
+
+def test_lines_of_several_pods_are_sorted_by_their_moments_whatever_their_zones():
+    master = Cursor().all_new(f"{NOON}.123456789Z 1%\r2%\n{NOON}.5Z a\n")
+    worker = Cursor().all_new("2026-11-21T14:00:00.6+02:00 b\n")
+    told = [line.timed for line in sorted([*worker, *master], key=lambda line: line[:2])]
+    assert told == [f"{NOON}.123Z 2%", f"{NOON}.500Z a", f"{NOON}.600Z b"]

@@ -23,8 +23,8 @@ def job(name, version):
 
 
 class World:
-    """Answers lists and watches as its script says, and is the sink, too: all that happens stands
-    in `seen`, with its time."""
+    """Answers lists and watches as its script says. It is the sink, too: `seen` contains everything
+    that happens, with its time."""
 
     def __init__(self, lists=(), watches=()):
         self.lists = list(lists)
@@ -57,6 +57,9 @@ class World:
                 raise event
             yield event
         await asyncio.sleep(seconds)
+
+    def broke(self, error):
+        self.see("broke", error)
 
     def begin(self):
         self.see("begin")
@@ -152,7 +155,7 @@ def test_a_watch_that_breaks_goes_on_where_it_stood():
 
 
 def test_a_server_that_was_away_may_be_another_one():
-    """With other versions: a watch from one that is to come is silent for ever."""
+    """It may have other versions: a watch from a future version is silent for ever."""
     world = World([(7, []), AWAY, (3, [])], [AWAY, AWAY, []])
     follow(world, 20)
     assert world.words("list", "watch") == [
@@ -187,7 +190,7 @@ def test_a_server_that_says_when_to_come_back_is_obeyed():
     world = World([busy, (7, [])])
     follow(world, 100)
     assert world.times("list") == [0, 40]
-    assert world.times("changed") == [0, 40, 40]  # that is long enough to be told of
+    assert world.times("changed") == [0, 40, 40]  # long enough to be reported
 
 
 def test_a_missing_right_to_watch_makes_it_list():
@@ -197,6 +200,15 @@ def test_a_missing_right_to_watch_makes_it_list():
     assert stream.polls is NO_RIGHT
     assert stream.problem is None
     assert len(world.times("changed")) == 2  # synced, and that
+
+
+def test_a_right_to_watch_that_comes_back_ends_the_polling():
+    world = World([(7, [])], [NO_RIGHT, NO_RIGHT, []])
+    stream = follow(world, 140, poll_seconds=60.0)
+    assert stream.polls is None
+    assert stream.shut is None
+    assert world.times("list") == [0, 60, 120]
+    assert len(world.times("changed")) == 3  # it is synced, it polls, and it no longer does
 
 
 @pytest.mark.parametrize("error", [NO_RIGHT, NotServed("list jobs", "no such kind")])
@@ -259,7 +271,7 @@ def test_an_object_that_cannot_be_taken_does_not_hide_the_others(caplog):
     ]
     assert stream.synced
     assert stream.problem is None
-    assert caplog.text.count("bad is passed over") == 2
+    assert caplog.text.count("bad is skipped") == 2
 
 
 @pytest.mark.parametrize(
@@ -272,7 +284,8 @@ def test_a_watch_that_never_works_does_not_make_it_list_all_the_time(error):
     stream = follow(world, 3600)
     assert 60 <= len(world.times("list")) <= 150
     assert len(world.times("watch")) <= 150
-    assert stream.problem is None  # lists are answered
+    assert world.words("broke") == [["broke", error]] * len(world.times("watch"))
+    assert stream.problem is None  # lists succeed
 
 
 def test_a_watch_that_works_again_is_forgiven():

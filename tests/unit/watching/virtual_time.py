@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next moment at which something is due."""
+"""An event loop whose clock jumps to the next time at which something is due."""
 
 import asyncio
 import selectors
@@ -16,7 +16,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 def run(work):
-    """What the coroutine returns, without any waiting."""
+    """Returns what the coroutine returns, without any waiting."""
     selector = _Selector()
     loop = asyncio.SelectorEventLoop(selector)
     loop.time = lambda: selector.now

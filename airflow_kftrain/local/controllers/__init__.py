@@ -1,1 +1,0 @@
-"""What works on the objects of the embedded cluster, as clients of its API."""

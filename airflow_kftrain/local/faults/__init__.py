@@ -1,1 +1,0 @@
-"""Faults of a Kubernetes API, made on purpose: docs/fault-proxy.md."""

@@ -1,0 +1,1 @@
+"""The controllers of the embedded cluster, as clients of its API."""

@@ -1,0 +1,1 @@
+"""Injects faults into a Kubernetes API: docs/fault-proxy.md."""
