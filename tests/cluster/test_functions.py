@@ -104,11 +104,9 @@ def test_a_function_that_hangs_is_told_with_its_line(
         execute(task, Instance())
     told = capsys.readouterr().out
     line = hangs.__code__.co_firstlineno + 19
-    report = told[told.rindex("master-0:") :]
     for replica in ("master-0", "worker-0", "worker-1"):
-        assert f"{replica}:" in report
-    # faulthandler cuts the stack of a process that receives a second SIGTERM while it is written.
-    assert re.search(rf'File ".*test_functions.py", line {line} in hangs', report), told
+        end = told[told.rindex(f"{replica}:") :]
+        assert re.search(rf'File ".*test_functions.py", line {line} in hangs', end), told
 
 
 def test_the_value_is_that_of_rank_0(operated: Operated) -> None:

@@ -12,7 +12,7 @@ import time
 from kftrain_local.agent.environment import CannotStart, quantity
 from kftrain_local.agent.launch import Launch, prepare, takes_ranks
 from kftrain_local.agent.logs import ContainerLog, NoLog
-from kftrain_local.agent.processes import Record, Table, kill_all, signal_all, table
+from kftrain_local.agent.processes import Record, Table, kill_all
 from kftrain_local.agent.remote_shell import ENTRY
 from kftrain_local.agent.sandbox import Sandbox
 from kftrain_local.agent.status import Backoff, ContainerStatus, restarts
@@ -183,7 +183,8 @@ class Container:
                 self.kill()
 
     async def end(self, grace: float) -> None:
-        """Sends TERM, and KILL after the grace period. Returns when everything has ended."""
+        """Sends TERM to the first process, and KILL to all after the grace period. Returns when
+        everything has ended."""
         if self._starting is not None:
             await asyncio.wait([self._starting])
         if self._over is None or self._over.done():
@@ -191,7 +192,10 @@ class Container:
             return
         if grace > 0:
             self._pod.tell("Normal", "Killing", f"Stopping container {self.name}")
-            signal_all(self._record.members(table()), signal.SIGTERM)
+            # As in a real container it has to pass this on, and a process that gets it twice may
+            # not survive that.
+            with contextlib.suppress(ProcessLookupError):
+                self._starting.result().send_signal(signal.SIGTERM)
             await asyncio.wait([self._over], timeout=grace)
         while not self._over.done():
             self.kill()

@@ -561,9 +561,13 @@ def test_a_key_that_its_secret_does_not_have_is_a_config_error(world: World) -> 
 # ----- deletion
 
 
-def test_deletion_of_a_running_pod_is_announced_and_its_processes_are_told(world: World) -> None:
-    script = "trap 'echo told; sleep 0.5; exit 0' TERM; echo up; while :; do sleep 0.1; done"
-    pod = world.pod("p", *shell(script), terminationGracePeriodSeconds=20)
+def test_deletion_of_a_running_pod_is_announced_and_its_first_process_told(world: World) -> None:
+    loop = "while :; do sleep 0.1; done"
+    child = f"trap 'touch /work/told' TERM; echo up; {loop}"
+    script = f"trap 'sleep 0.5; test ! -e /work/told; exit $?' TERM; ({child}) & {loop}"
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/work"}]}
+    spec = {"terminationGracePeriodSeconds": 20, "volumes": [{"name": "v", "emptyDir": {}}]}
+    pod = world.pod("p", *shell(script), container=mount, **spec)
     eventually(lambda: pod.log().text == "up\n", pod.now)
     start = time.monotonic()
     with world.api.watch(world.path("Pod"), resourceVersion="0") as watch:
