@@ -4,7 +4,6 @@ embedded cluster."""
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,21 +14,10 @@ from kftrain_local.cluster import LocalCluster, airflow_variables
 from tests.e2e.stage import patiently, say, until
 
 _DAGS = Path(__file__).parent / "dags"
-_DEMO = Path(__file__).parents[3] / "demo" / "dags"
 _SETTINGS = patiently(
     {
         "KFTRAIN__TASK_TAB": "True",  # Airflow 3.3 has no tab otherwise
         "CORE__AUTH_MANAGER": "tests.e2e.tab.guard.Guard",
-        "DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
-            [
-                {
-                    "name": name,
-                    "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
-                    "kwargs": {"path": str(folder)},
-                }
-                for name, folder in (("told", _DAGS), ("demo", _DEMO))
-            ]
-        ),
     }
 )
 _RUNS = {
@@ -67,7 +55,7 @@ async def open_told(folder: Path, ending: AsyncExitStack) -> Airflow:
     async def knows_all() -> bool:
         errors = (await airflow.get("importErrors"))["import_errors"]
         assert not errors, errors[0]["stack_trace"]
-        wanted = len({dag for dag, _ in _RUNS} | {"demo", "hangs"})
+        wanted = len({dag for dag, _ in _RUNS} | {"pi", "hangs"})
         return bool((await airflow.get("dags?limit=1"))["total_entries"] == wanted)
 
     await until(knows_all, "Airflow knows the DAGs")
