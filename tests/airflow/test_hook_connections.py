@@ -123,7 +123,7 @@ def test_a_triggerer_asks_its_supervisor(
         if hasattr(comms, "start_reader"):  # Airflow 3.3
             await comms.start_reader()
         try:
-            answers = await asyncio.wait_for(_many(), 20)
+            answers = await asyncio.wait_for(_many(), 60)
             with pytest.raises(BadConnection, match="there is no such connection"):
                 await AsyncTrainingJobHook("none").ask(get_version())
             return answers

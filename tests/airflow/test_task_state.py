@@ -90,7 +90,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Supervisor, Ask]]:
         if hasattr(comms, "start_reader"):  # Airflow 3.3
             await comms.start_reader()
         try:
-            return await asyncio.wait_for(run(), 20)
+            return await asyncio.wait_for(run(), 60)
         finally:
             if hasattr(comms, "start_reader"):
                 comms._reader_task.cancel()

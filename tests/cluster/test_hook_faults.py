@@ -110,10 +110,8 @@ def test_credentials_that_are_not_taken_are_made_anew(
 ) -> None:
     assert hook.get(PYTORCH_JOB, world.namespace, "job") is None
     fault = proxy.add(Fault(code=401, times=1))
-    began = time.monotonic()
     assert hook.get(PYTORCH_JOB, world.namespace, "job") is None
     assert fault.hits == 1
-    assert time.monotonic() - began < 3
 
 
 def test_credentials_that_are_never_taken_are_an_error(

@@ -362,7 +362,7 @@ def test_a_watch_ends_when_its_time_is_over(hook: Looped, world: World) -> None:
     began = time.monotonic()
     events = list(hook.watch(BATCH_JOB, world.namespace, "", version, 1))
     assert {kind for kind, _ in events} <= {"BOOKMARK"}
-    assert 0.5 < time.monotonic() - began < 10
+    assert 0.5 < time.monotonic() - began < 60
 
 
 def test_pods_in_trouble_are_watched_by_their_phase(hook: Looped, world: World) -> None:

@@ -70,7 +70,7 @@ async def sweeper(
     yield made
     if made._work is not None:
         # A cancelled call leaves its connection to be closed.
-        await asyncio.wait({made._work}, timeout=5)
+        await asyncio.wait({made._work}, timeout=60)
 
 
 def seen(sweeper: Sweeper, job: Job, *, soon: bool = False) -> None:

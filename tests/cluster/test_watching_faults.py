@@ -84,7 +84,7 @@ def test_a_watch_that_breaks_goes_on(world: World, proxy: FaultProxy, fault: str
             while not await in_thread(getattr(proxy, fault)):  # noqa: ASYNC110  # not open yet
                 await asyncio.sleep(0.1)
             await in_thread(end, job)
-            return await asyncio.wait_for(task, 10)
+            return await asyncio.wait_for(task, 60)
 
     proxy.add(Fault(resource="pods", code=403))  # only the watch of jobs
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
@@ -123,7 +123,7 @@ def test_where_no_watch_is_allowed_the_jobs_are_listed_now_and_then(
         async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
             await until(lambda: "every 1 s" in told.text)
             await in_thread(end, job)
-            return await asyncio.wait_for(task, 10)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
     assert told.text.count("every 1 s") == 1
@@ -160,7 +160,7 @@ def test_where_no_list_is_allowed_the_job_is_asked_for(world: World, proxy: Faul
         async with watched(told, order_for(world, job, poll_interval=1.0)) as task:
             await until(lambda: "Running" in told.text)
             await in_thread(end, job)
-            return await asyncio.wait_for(task, 10)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
     assert told.text.count("every 1 s") == 1
@@ -193,7 +193,7 @@ def test_a_server_that_forbids_everything_for_a_while_is_borne(
             await in_thread(proxy.remove, fault)
             await until(lambda: "Running" in told.text)
             await in_thread(end, job)
-            return await asyncio.wait_for(task, 20)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
 
@@ -244,7 +244,7 @@ def test_rights_that_are_taken_away_meanwhile_end_nothing_and_hide_no_end(
                 await until(lambda: proxy.calls[GETS] > 2)
                 await in_thread(proxy.clear)
             await in_thread(end, job)
-            return await asyncio.wait_for(task, 30)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
 
@@ -260,7 +260,7 @@ def test_a_server_in_trouble_is_borne(world: World, proxy: FaultProxy, code: int
         async with watched(told, order_for(world, job)) as task:
             await until(lambda: "Running" in told.text)
             await in_thread(end, job)
-            return await asyncio.wait_for(task, 20)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
 
@@ -304,7 +304,7 @@ def test_the_deadline_holds_while_the_cluster_is_away(world: World, proxy: Fault
         async with watched(told, order_for(world, job, deadline=deadline)) as task:
             await until(lambda: "Running" in told.text)
             await in_thread(proxy.away)
-            return await asyncio.wait_for(task, 40)
+            return await asyncio.wait_for(task, 60)
 
     outcome = asyncio.run(run())
     assert (outcome.verdict, outcome.reason) == (Verdict.TIMED_OUT, "ExecutionTimeout")
@@ -342,7 +342,7 @@ def test_a_feed_is_kept_for_the_next_and_ends_when_nobody_comes(
             async with watched(Told(), order_for(world, job)) as task:
                 await in_thread(job.becomes, "Running")
                 await in_thread(end, job)
-                await asyncio.wait_for(task, 10)
+                await asyncio.wait_for(task, 60)
         assert proxy.calls[WATCHES] == 1
         hub = feeds.hub_of("cluster")
         await until(lambda: not hub.is_busy, 10)

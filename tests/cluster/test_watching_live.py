@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,11 +35,15 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class Shown:
     """What is written into the XCom `kftrain`."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
+        """The file is created when step 2 of a job that runs is shown."""
         self.values: list[dict[str, Any]] = []
+        self._file = file
 
     async def __call__(self, value: dict[str, Any]) -> None:
         self.values.append(json.loads(json.dumps(value)))
+        if self._file and 2 in self.steps and "replicas" in value:
+            self._file.touch()
 
     @property
     def steps(self) -> list[int]:
@@ -58,9 +63,13 @@ def owned(world: World, master: str, worker: str = "sleep 300") -> Job:
 
 
 @pytest.mark.usefixtures("connection")
-def test_phase_replicas_and_progress_are_shown_while_a_job_runs(world: World) -> None:
-    script = f"{says(1, 0.9)}; sleep 4; {says(2, 0.5)}; echo done; sleep 6; {says(4, 0.1)}"
-    job, told, shown = owned(world, script, "sleep 1"), Told(), Shown()
+def test_phase_replicas_and_progress_are_shown_while_a_job_runs(
+    world: World, tmp_path: Path
+) -> None:
+    file = tmp_path / "shown"
+    wait = f"until [ -e {file} ]; do sleep 0.2; done; sleep 2"
+    script = f"{says(1, 0.9)}; {says(2, 0.5)}; echo done; {wait}; {says(4, 0.1)}"
+    job, told, shown = owned(world, script, "sleep 1"), Told(), Shown(file)
     order = order_for(world, job, progress=True)
     outcome = asyncio.run(told.watch(order, store=shown))
     assert outcome.verdict is Verdict.SUCCEEDED
@@ -77,7 +86,7 @@ def test_phase_replicas_and_progress_are_shown_while_a_job_runs(world: World) ->
     assert (last["phase"], last["verdict"]) == ("Succeeded", "succeeded")
     assert "headline" not in last
     assert [each["exit_code"] for each in last["replicas"]] == [0, 0]
-    assert last["usage"]["running"] >= 7
+    assert last["usage"]["running"] >= 1
     assert last["usage"]["pod_seconds"] >= last["usage"]["running"]
     assert "The job has used" in told.text
 
@@ -117,9 +126,10 @@ def test_the_job_of_another_try_is_not_ended(world: World) -> None:
 
 @pytest.mark.usefixtures("connection")
 def test_a_job_that_writes_now_and_then_is_not_silent(world: World) -> None:
-    script = "for i in 1 2 3 4 5; do echo same; sleep 2; done"
+    script = "for i in 1 2 3 4; do echo same; sleep 3; done"
     job, told = owned(world, script, "sleep 1"), Told()
-    outcome = asyncio.run(told.watch(order_for(world, job, timeouts=LIMIT)))
+    limit = Timeouts(silence=timedelta(seconds=9))
+    outcome = asyncio.run(told.watch(order_for(world, job, timeouts=limit)))
     assert outcome.verdict is Verdict.SUCCEEDED
 
 

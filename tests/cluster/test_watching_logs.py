@@ -256,4 +256,4 @@ def test_logs_that_are_slow_do_not_keep_others_from_ending(
                 await asyncio.wait_for(task, 60)
                 return asyncio.get_running_loop().time() - began
 
-    assert asyncio.run(run()) < 5
+    assert asyncio.run(run()) < 15

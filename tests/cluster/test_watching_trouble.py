@@ -231,7 +231,7 @@ def test_a_job_that_is_deleted_is_gone(world: World) -> None:
         async with watched(told, order_for(world, job)) as task:
             await until(lambda: "Running" in told.text)
             await asyncio.to_thread(job.delete)
-            return await asyncio.wait_for(task, 30)
+            return await asyncio.wait_for(task, 60)
 
     outcome = asyncio.run(run())
     assert (outcome.verdict, outcome.phase) == (Verdict.FAILED, Phase.GONE)
@@ -305,7 +305,7 @@ def test_a_job_in_a_queue_is_said_to_be_there(world: World) -> None:
             await until(lambda: "waits in a queue" in told.text)
             await asyncio.sleep(3)
             await asyncio.to_thread(job.patch, {"spec": {"runPolicy": {"suspend": False}}})
-            return await asyncio.wait_for(task, 30)
+            return await asyncio.wait_for(task, 60)
 
     assert asyncio.run(run()).verdict is Verdict.SUCCEEDED
     assert told.text.count("waits in a queue") == 1

@@ -159,7 +159,7 @@ def test_deletion_ends_all_processes_and_keeps_to_the_grace_period(world: World)
         while world.call("get", world.path("p")):
             assert time.monotonic() < start + _PATIENCE
             time.sleep(0.1)
-    assert 1.5 < time.monotonic() - start < 6
+    assert 1.5 < time.monotonic() - start < 25
     assert not alive(mark)
 
 

@@ -187,7 +187,7 @@ class Container:
         everything has ended."""
         if self._starting is not None:
             await asyncio.wait([self._starting])
-        if self._over is None or self._over.done():
+        if self._starting is None or self._over is None or self._over.done():
             self.kill()  # a container that was about to start
             return
         if grace > 0:

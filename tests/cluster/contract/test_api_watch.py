@@ -197,7 +197,7 @@ def test_a_watch_ends_cleanly_when_its_time_is_over(world: World) -> None:
     start = time.monotonic()
     with things.watch(timeoutSeconds=1) as watch:
         assert _seen(watch) == [("ADDED", "one")]
-    assert 0.5 < time.monotonic() - start < 10
+    assert 0.5 < time.monotonic() - start < 60
 
 
 def test_bookmarks_tell_the_version_to_go_on_from(world: World) -> None:

@@ -66,7 +66,7 @@ async def _follow(answers: list[Any], wanted: int) -> tuple[list[tuple[str, Any]
 
 
 def follow(answers: list[Any], wanted: int) -> tuple[list[tuple[str, Any]], list[str]]:
-    return asyncio.run(asyncio.wait_for(_follow(answers, wanted), 20))
+    return asyncio.run(asyncio.wait_for(_follow(answers, wanted), 60))
 
 
 def test_it_lists_in_pages_then_watches_and_resumes_where_it_was() -> None:

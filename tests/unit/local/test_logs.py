@@ -32,7 +32,7 @@ def read(log: ContainerLog, **options: object) -> bytes:
         wanted = LogOptions(**options)  # type: ignore[arg-type]
         return b"".join([block async for block in read_log(log, wanted)])
 
-    return asyncio.run(asyncio.wait_for(work(), 10))
+    return asyncio.run(asyncio.wait_for(work(), 60))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_follower_sees_what_is_written_until_the_end(tmp_path: Path) -> None:
                 log.connection_lost(None)
         return seen
 
-    assert asyncio.run(asyncio.wait_for(work(), 10)) == [b"b\n", b"cd\ne"]
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == [b"b\n", b"cd\ne"]
 
 
 def test_a_follower_keeps_to_its_limit_and_does_not_wait_any_more(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_follower_keeps_to_its_limit_and_does_not_wait_any_more(tmp_path: Path
         options = LogOptions(follow=True, limit_bytes=2)
         return [block async for block in read_log(log, options)]
 
-    assert asyncio.run(asyncio.wait_for(work(), 10)) == [b"ab"]
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == [b"ab"]
 
 
 def test_a_pipe_is_copied_until_nobody_holds_it_open(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_pipe_is_copied_until_nobody_holds_it_open(tmp_path: Path) -> None:
         await loop.connect_read_pipe(lambda: log, os.fdopen(read_end, "rb", 0))
         os.write(write_end, b"one\ntwo")
         os.close(write_end)
-        await asyncio.wait_for(log.finished.wait(), 10)
+        await asyncio.wait_for(log.finished.wait(), 60)
         return b"".join([block async for block in read_log(log, LogOptions())])
 
     assert asyncio.run(work()) == b"one\ntwo"

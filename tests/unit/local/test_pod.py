@@ -23,7 +23,7 @@ from tests.unit.local.pods import a_container, a_pod
 
 Object = dict[str, Any]
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 class Api(pods.Api):

@@ -125,7 +125,7 @@ asyncio.run(main())
     process.stdout.close()
     process.kill()
     process.wait()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while any(found.session == session for found in table().values()):
         assert time.monotonic() < end
         time.sleep(0.05)
