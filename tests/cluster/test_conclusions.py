@@ -469,17 +469,22 @@ def test_the_kept_log_of_a_pod_that_is_gone_is_quoted_masked(
     mask_secret("hunter2-is-long")
     gather = Evidence._gather
 
+    def gone(evidence: Evidence) -> None:
+        eventually(lambda: any(evidence.memory.logs.values()), lambda: "no log is kept")
+        world = operated.world
+        for pod in world.names("Pod"):
+            world.api.call("DELETE", world.path("Pod", pod), {"gracePeriodSeconds": 0})
+        eventually(lambda: world.names("Pod") == [], lambda: "there are pods")
+
     async def when_the_pods_are_gone(self: Evidence, verdict: Verdict) -> None:
-        await asyncio.to_thread(
-            eventually, lambda: operated.world.names("Pod") == [], lambda: "there are pods"
-        )
+        await asyncio.to_thread(gone, self)
         await gather(self, verdict)
 
     monkeypatch.setattr(Evidence, "_gather", when_the_pods_are_gone)
     task = operator(
-        "sleep 2; echo the reason is $TOK; echo {} > $KFTRAIN_RESULT_FILE; exit 3",
+        "echo the reason is $TOK; echo {} > $KFTRAIN_RESULT_FILE; exit 3",
         env={"TOK": "hunter2-is-long"},
-        run_policy=RunPolicy(clean_pods="All"),
+        run_policy=RunPolicy(clean_pods="None"),
     )
     event = event_of(deferring(task, Instance()))
     reset_secrets_masker()
