@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from airflow_kftrain.operators.cleanup import Cleanup
 from airflow_kftrain.operators.training_job import BaseTrainingJobOperator
 from airflow_kftrain.ownership import read_claim
 from airflow_kftrain.watching.evidence import Evidence
+from airflow_kftrain.watching.pods import PodStore
 from kftrain_local.faults.command import Fault, FaultProxy, running
 from tests.cluster.operated import (
     Instance,
@@ -464,10 +466,14 @@ def test_a_worker_that_looks_again_masks_what_another_worker_masked(
 
 
 def test_the_kept_log_of_a_pod_that_is_gone_is_quoted_masked(
-    operated: Operated, monkeypatch: pytest.MonkeyPatch
+    operated: Operated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mask_secret("hunter2-is-long")
-    gather = Evidence._gather
+    gather, complete, go = Evidence._gather, PodStore.complete, tmp_path / "go"
+
+    def listed(self: PodStore) -> None:
+        complete(self)
+        go.touch()
 
     def gone(evidence: Evidence) -> None:
         eventually(lambda: any(evidence.memory.logs.values()), lambda: "no log is kept")
@@ -480,8 +486,10 @@ def test_the_kept_log_of_a_pod_that_is_gone_is_quoted_masked(
         await asyncio.to_thread(gone, self)
         await gather(self, verdict)
 
+    monkeypatch.setattr(PodStore, "complete", listed)
     monkeypatch.setattr(Evidence, "_gather", when_the_pods_are_gone)
     task = operator(
+        f"until [ -e {go} ]; do sleep 0.1; done; "
         "echo the reason is $TOK; echo {} > $KFTRAIN_RESULT_FILE; exit 3",
         env={"TOK": "hunter2-is-long"},
         run_policy=RunPolicy(clean_pods="None"),
