@@ -238,6 +238,7 @@ class Stage:
 
         def end() -> None:
             self.operated.runs()
+            eventually(lambda: "job" in instance.xcoms)
             self.states["train"] = marked
             os.kill(os.getpid(), signal.SIGTERM)
 
