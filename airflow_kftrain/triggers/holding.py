@@ -6,12 +6,14 @@ thing that a worker does is to store the links of its task. Then the process exi
 scheduler notices that in its next loop. Three things say how long that takes on this machine now:
 how late the trigger itself started, since that went the same way (from the worker through the API
 server to another process); how long the worker took to store the links, if the trigger has seen
-that; and how many events are held back, since a scheduler with many tasks loops slowly.
+that; and how many tasks were deferred lately or have events that are held back, since a scheduler
+with many tasks loops slowly.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 
@@ -34,16 +36,28 @@ SLOWNESS = 4
 on two busy cores, workers took 1.6 to 4 seconds to store their links, and the scheduler noticed
 their exits 3 to 6 seconds later."""
 EACH = timedelta(seconds=0.25)
-"""For each other event that is held back in this process: with 60 tasks that were deferred
-at the same time on two busy cores, a loop of the scheduler took 5 seconds."""
+"""For each other task of this process that was deferred lately or whose event is held back: with 60
+tasks that were deferred at the same time on two busy cores, a loop of the scheduler took 5 seconds.
+"""
+LATELY = timedelta(seconds=10)
+_MOST_DEFERRALS = 1000
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
 
 _held: set[object] = set()
 """How many wait at the moment."""
+_starts: deque[float] = deque(maxlen=_MOST_DEFERRALS)
+"""When the triggers of the latest deferrals started, by the clock of the event loop."""
 
 IsStored = Callable[[], Awaitable[bool]]
 """Whether the worker has stored the links. May raise any error."""
+
+
+def note_start(ordered: datetime) -> None:
+    """Of a trigger. Those whose trainings still run count too: otherwise the first of many tasks
+    that end would not know of the others. A triggerer that restarts gets old deferrals."""
+    if datetime.now(timezone.utc) - ordered < LONGEST:
+        _starts.append(asyncio.get_running_loop().time())
 
 
 async def until_worker_has_ended(
@@ -69,10 +83,14 @@ async def _until_worker_has_ended(
     pause, sign = _FIRST_PAUSE, 0.0
     while clock() < end:
         if await _is_told(is_stored):
-            lateness = max(started - ordered, timedelta())
-            margin = _margin(least, lateness, timedelta(seconds=sign)).total_seconds()
-            await asyncio.sleep(min(margin, end - clock()))
-            return
+            lateness, seen = max(started - ordered, timedelta()), clock()
+            # Again after each pause: meanwhile more tasks may have been deferred.
+            while True:
+                margin = _margin(least, lateness, timedelta(seconds=sign)).total_seconds()
+                rest = min(seen + margin, end) - clock()
+                if rest <= 0:
+                    return
+                await asyncio.sleep(rest)
         await asyncio.sleep(min(pause, end - clock()))
         sign = clock() - deferral
         pause = min(pause * 1.5, _LONGEST_PAUSE)
@@ -81,7 +99,12 @@ async def _until_worker_has_ended(
 def _margin(least: timedelta, lateness: timedelta, sign: timedelta) -> timedelta:
     """From the sign to the event. What delays a trigger or a worker delays the scheduler, too."""
     unusual = max(lateness - USUAL_LATENESS, sign - USUAL_SIGN, timedelta())
-    return max(least - lateness, LEAST_AFTER_SIGN) + SLOWNESS * unusual + EACH * (len(_held) - 1)
+    return max(least - lateness, LEAST_AFTER_SIGN) + SLOWNESS * unusual + EACH * (_crowd() - 1)
+
+
+def _crowd() -> int:
+    since = asyncio.get_running_loop().time() - LATELY.total_seconds()
+    return max(len(_held), sum(start > since for start in _starts))
 
 
 async def _is_told(is_stored: IsStored) -> bool:

@@ -94,9 +94,12 @@ class TrainingJobTrigger(BaseTrigger):
         try:
             # Imported late: parsing a DAG file does not need the hooks.
             from airflow_kftrain.links import asked_for
+            from airflow_kftrain.triggers.holding import note_start
             from airflow_kftrain.watching.watcher import watch_job
 
             order = WatchOrder.from_dict(self.order)
+            if order.ordered is not None:
+                note_start(order.ordered)
             outcome = await watch_job(
                 order,
                 tell=self._tell,

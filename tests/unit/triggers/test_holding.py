@@ -5,13 +5,21 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from airflow_kftrain.triggers import holding
 from airflow_kftrain.triggers.holding import (
     EACH,
+    LATELY,
     LEAST,
     LONGEST,
+    note_start,
     until_worker_has_ended,
 )
 from tests.unit.watching.virtual_time import run
+
+
+@pytest.fixture(autouse=True)
+def _no_other_task():
+    holding._starts.clear()
 
 
 def held(*, stored_after=0.0, late=1.0, ago=0.0, fails=False):
@@ -76,9 +84,6 @@ def test_a_clock_of_the_worker_that_is_ahead_makes_no_shorter_hold():
 
 
 def test_the_more_events_are_held_back_the_longer_each_waits():
-    async def stored():
-        return True
-
     async def held_together(count):
         clock = asyncio.get_running_loop().time
         began, now = clock(), datetime.now(timezone.utc)
@@ -90,3 +95,45 @@ def test_the_more_events_are_held_back_the_longer_each_waits():
     alone, many = run(held_together(1)), run(held_together(61))
     assert alone == pytest.approx(LEAST.total_seconds(), abs=0.01)
     assert many == pytest.approx((LEAST + 60 * EACH).total_seconds(), abs=0.01)
+
+
+async def stored():
+    return True
+
+
+def held_beside(others, *, when=0.0, ordered_ago=0.0):
+    """The seconds for which one event is held back. So many other triggers start at that second;
+    their tasks were deferred so many seconds before."""
+
+    async def measured():
+        clock = asyncio.get_running_loop().time
+        began, now = clock(), datetime.now(timezone.utc)
+        hold = asyncio.create_task(until_worker_has_ended(now, now, LEAST, stored))
+        await asyncio.sleep(when)
+        for _ in range(1 + others):
+            note_start(now - timedelta(seconds=ordered_ago))
+        await hold
+        return clock() - began
+
+    return run(measured())
+
+
+@pytest.mark.parametrize("when", [0.0, 1.9], ids=["before", "meanwhile"])
+def test_the_more_tasks_were_deferred_lately_the_longer_an_event_waits(when):
+    assert held_beside(20, when=when) == pytest.approx((LEAST + 20 * EACH).total_seconds())
+
+
+def test_tasks_that_were_deferred_earlier_cost_nothing():
+    """Neither if their triggers start now, in another triggerer, nor if that was a while ago."""
+    assert held_beside(20, ordered_ago=121.0) == pytest.approx(LEAST.total_seconds())
+
+    async def held_after_others():
+        clock = asyncio.get_running_loop().time
+        for _ in range(20):
+            note_start(datetime.now(timezone.utc))
+        await asyncio.sleep(LATELY.total_seconds())
+        began, now = clock(), datetime.now(timezone.utc)
+        await until_worker_has_ended(now, now, LEAST, stored)
+        return clock() - began
+
+    assert run(held_after_others()) == pytest.approx(LEAST.total_seconds())
