@@ -40,13 +40,13 @@ EACH = timedelta(seconds=0.25)
 tasks that were deferred at the same time on two busy cores, a loop of the scheduler took 5 seconds.
 """
 LATELY = timedelta(seconds=10)
-_MOST_DEFERRALS = 1000
+_MOST_STARTS = 1000
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
 
 _held: set[object] = set()
 """How many wait at the moment."""
-_starts: deque[float] = deque(maxlen=_MOST_DEFERRALS)
+_starts: deque[float] = deque(maxlen=_MOST_STARTS)
 """When the triggers of the latest deferrals started, by the clock of the event loop."""
 
 IsStored = Callable[[], Awaitable[bool]]
@@ -81,19 +81,18 @@ async def _until_worker_has_ended(
     deferral = clock() - ago
     end = deferral + LONGEST.total_seconds()
     pause, sign = _FIRST_PAUSE, 0.0
-    while clock() < end:
-        if await _is_told(is_stored):
-            lateness, seen = max(started - ordered, timedelta()), clock()
-            # Again after each pause: meanwhile more tasks may have been deferred.
-            while True:
-                margin = _margin(least, lateness, timedelta(seconds=sign)).total_seconds()
-                rest = min(seen + margin, end) - clock()
-                if rest <= 0:
-                    return
-                await asyncio.sleep(rest)
+    while clock() < end and not await _is_told(is_stored):
         await asyncio.sleep(min(pause, end - clock()))
         sign = clock() - deferral
         pause = min(pause * 1.5, _LONGEST_PAUSE)
+    lateness, seen = max(started - ordered, timedelta()), clock()
+
+    def due() -> float:
+        return seen + _margin(least, lateness, timedelta(seconds=sign)).total_seconds()
+
+    # Again after each pause: meanwhile more tasks may have been deferred.
+    while (rest := min(due(), end) - clock()) > 0:  # noqa: ASYNC110  # for a time, not for an event
+        await asyncio.sleep(rest)
 
 
 def _margin(least: timedelta, lateness: timedelta, sign: timedelta) -> timedelta:

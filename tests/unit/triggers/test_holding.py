@@ -109,7 +109,8 @@ def held_beside(others, *, when=0.0, ordered_ago=0.0):
         clock = asyncio.get_running_loop().time
         began, now = clock(), datetime.now(timezone.utc)
         hold = asyncio.create_task(until_worker_has_ended(now, now, LEAST, stored))
-        await asyncio.sleep(when)
+        if when:  # the hold begins with the first pause here
+            await asyncio.sleep(when)
         for _ in range(1 + others):
             note_start(now - timedelta(seconds=ordered_ago))
         await hold
