@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tests.control_plane.api import Manifest
@@ -14,6 +15,11 @@ _TRAINER = "trainer.kubeflow.org/v1alpha1"
 def shell(script: str) -> list[str]:
     """`$$` in a script is one `$` for Kubernetes: write `$$$$` for the shell's own pid."""
     return ["sh", "-c", script]
+
+
+def until_a_file(path: Path) -> str:
+    """A part of a script: the test decides when it goes on."""
+    return f"until [ -e {path} ]; do sleep 0.1; done"
 
 
 def replica(

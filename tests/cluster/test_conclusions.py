@@ -29,6 +29,7 @@ from airflow_kftrain.ownership import read_claim
 from airflow_kftrain.watching.evidence import Evidence
 from airflow_kftrain.watching.pods import PodStore
 from kftrain_local.faults.command import Fault, FaultProxy, running
+from tests.cluster.jobs import until_a_file
 from tests.cluster.operated import (
     Instance,
     Operated,
@@ -489,8 +490,7 @@ def test_the_kept_log_of_a_pod_that_is_gone_is_quoted_masked(
     monkeypatch.setattr(PodStore, "complete", listed)
     monkeypatch.setattr(Evidence, "_gather", when_the_pods_are_gone)
     task = operator(
-        f"until [ -e {go} ]; do sleep 0.1; done; "
-        "echo the reason is $TOK; echo {} > $KFTRAIN_RESULT_FILE; exit 3",
+        f"{until_a_file(go)}; echo the reason is $TOK; echo {{}} > $KFTRAIN_RESULT_FILE; exit 3",
         env={"TOK": "hunter2-is-long"},
         run_policy=RunPolicy(clean_pods="None"),
     )

@@ -27,7 +27,7 @@ from airflow_kftrain.watching import streams, watcher
 from airflow_kftrain.watching.ending import end_job
 from airflow_kftrain.watching.sweeping import Sweeper
 from kftrain_local.faults.command import FaultProxy, running
-from tests.cluster.jobs import pytorch_job, replica
+from tests.cluster.jobs import pytorch_job, replica, until_a_file
 from tests.cluster.operated import Instance, Operated, execute, operator, resume
 from tests.cluster.targets import LocalTarget, Target
 from tests.cluster.watched import until
@@ -118,10 +118,6 @@ async def watching(deferred: Deferred) -> AsyncIterator[asyncio.Task[dict[str, A
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def until_a_file(path: Path) -> str:
-    return f"until [ -e {path} ]; do sleep 0.1; done"
 
 
 def jobs(world: World) -> list[Manifest]:

@@ -24,6 +24,7 @@ from airflow_kftrain.ownership import read_claim
 from airflow_kftrain.triggers.training_job import TrainingJobTrigger
 from airflow_kftrain.watching import logs
 from kftrain_local.faults.command import Fault, FaultProxy, running
+from tests.cluster.jobs import until_a_file
 from tests.cluster.operated import (
     PYTORCH,
     Instance,
@@ -225,7 +226,7 @@ def test_a_task_that_does_not_wait_leaves_a_job_that_nobody_sweeps(operated: Ope
 
 def test_a_retry_goes_on_with_the_job_of_a_lost_worker(operated: Operated, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    script = f"until [ -e {go} ]; do sleep 0.1; done; {RESULT}"
+    script = f"{until_a_file(go)}; {RESULT}"
     lost = Instance(retries=1)
     deferring(operator(script, retries=1), lost)
     (before,) = operated.jobs()

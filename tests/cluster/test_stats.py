@@ -16,7 +16,7 @@ from airflow_kftrain import airflow_compat, stats
 from airflow_kftrain.messages import Outcome
 from airflow_kftrain.monitoring.decisions import Verdict
 from kftrain_local.faults.command import Fault, FaultProxy
-from tests.cluster.jobs import pytorch_job, replica
+from tests.cluster.jobs import pytorch_job, replica, until_a_file
 from tests.cluster.statsd import Receiver
 from tests.cluster.watched import Told, order_for, start, until, watched
 from tests.cluster.world import World
@@ -60,7 +60,7 @@ def test_a_job_from_its_start_to_its_end(
     world: World, statsd: Receiver, tmp_path: Path, code: int, end: str
 ) -> None:
     sign = tmp_path / "end"
-    script = f"while [ ! -e {sign} ]; do sleep 0.2; done; sleep 1; exit {code}"
+    script = f"{until_a_file(sign)}; sleep 1; exit {code}"
     job = start(world, pytorch_job({"Master": replica("pytorch", script)}))
     gauge = f"jobs.PyTorchJob.Running.{airflow_compat.hostname().replace('.', '__')}"
 

@@ -16,7 +16,7 @@ from airflow_kftrain.monitoring.decisions import Verdict
 from airflow_kftrain.specs.timeouts import Timeouts
 from airflow_kftrain.watching import display, leader_log
 from kftrain_local.faults.command import FaultProxy
-from tests.cluster.jobs import pytorch_job, replica
+from tests.cluster.jobs import pytorch_job, replica, until_a_file
 from tests.cluster.watched import OWNER, Told, order_for, start, until, watched
 from tests.cluster.world import Job, World
 
@@ -67,7 +67,7 @@ def test_phase_replicas_and_progress_are_shown_while_a_job_runs(
     world: World, tmp_path: Path
 ) -> None:
     file = tmp_path / "shown"
-    wait = f"until [ -e {file} ]; do sleep 0.2; done; sleep 2"
+    wait = f"{until_a_file(file)}; sleep 2"
     script = f"{says(1, 0.9)}; {says(2, 0.5)}; echo done; {wait}; {says(4, 0.1)}"
     job, told, shown = owned(world, script, "sleep 1"), Told(), Shown(file)
     order = order_for(world, job, progress=True)
